@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What pchan keeps per parent communicator, cached as an attribute of it: duplicates on which
+ * its messages cannot meet the program's, made once (MPICH has 2,046 communicators in all).
+ *
+ * MPI_Comm_free is collective, so the duplicates are freed where the program makes a collective
+ * call: in the free of the parent, which calls our delete callback, or in MPI_Finalize. An entry
+ * whose parent is gone while objects still use it becomes an orphan, and is freed at the next of
+ * these moments after its last object.
+ */
+#include "pch_mpi.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { DEFAULT_SPIN_NS = 500000, MAX_CPUS = 1024 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int entry_keyval = MPI_KEYVAL_INVALID;
+static int64_t forced_spin_ns = -1;
+static pch_comm *orphans; /* no parent and no object left */
+
+void pchan_set_spin_ns(int64_t spin_ns)
+{
+    forced_spin_ns = spin_ns < 0 ? -1 : spin_ns;
+}
+
+static void free_comm(MPI_Comm *comm)
+{
+    if (*comm != MPI_COMM_NULL) MPI_Comm_free(comm);
+}
+
+static void free_entry(pch_comm *entry)
+{
+    pch_live_remove(&entry->live);
+    for (int role = 0; role < PCH_N_ROLES; role++) free_comm(&entry->dup[role]);
+    free_comm(&entry->node);
+    pch_free(entry);
+}
+
+/* Part of a collective call of the program, see above. */
+static void free_orphans(void)
+{
+    pthread_mutex_lock(&lock);
+    pch_comm *list = orphans;
+    orphans = NULL;
+    pthread_mutex_unlock(&lock);
+    while (list) {
+        pch_comm *next = list->next_orphan;
+        free_entry(list);
+        list = next;
+    }
+}
+
+static int count_down(pch_comm *entry)
+{
+    pthread_mutex_lock(&lock);
+    int left = --entry->references;
+    pthread_mutex_unlock(&lock);
+    return left;
+}
+
+static int parent_is_freed(MPI_Comm parent, int keyval, void *value, void *extra)
+{
+    (void)parent, (void)keyval, (void)extra;
+    if (count_down(value) == 0) free_entry(value);
+    free_orphans();
+    return MPI_SUCCESS;
+}
+
+/* In MPI_Finalize: objects have been finalised before (they are newer than their entry). */
+static void finalize_entry(pch_live *live)
+{
+    pch_comm *entry = (pch_comm *)((char *)live - offsetof(pch_comm, live));
+    for (int role = 0; role < PCH_N_ROLES; role++) free_comm(&entry->dup[role]);
+    free_comm(&entry->node);
+}
+
+/* A number that ranks on one machine share: containers and network namespaces have one kernel. */
+static int machine_color(void)
+{
+    char id[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (!file || !fgets(id, sizeof id, file)) gethostname(id, sizeof id - 1);
+    if (file) fclose(file);
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (const char *c = id; *c && *c != '\n'; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    return (int)(hash & 0x7fffffff);
+}
+
+static int n_ranks_started_here(void)
+{
+    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value && atoi(value) > 0) return atoi(value);
+    }
+    return 1;
+}
+
+/* More ranks than usable processors on this machine? Collective over comm. */
+static pchan_status find_crowded(MPI_Comm comm, int *crowded, pchan_error *err)
+{
+    unsigned char mask[MAX_CPUS / 8] = {0};
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) {
+        for (int i = 0; i < MAX_CPUS && i < CPU_SETSIZE; i++) {
+            if (CPU_ISSET(i, &set)) mask[i / 8] |= (unsigned char)(1u << (i % 8));
+        }
+    }
+    MPI_Comm machine = MPI_COMM_NULL;
+    int n_ranks = 0, n_cpus = 0;
+    pchan_status status;
+    PCH_TRY(PCH_MPI(MPI_Comm_split(comm, machine_color(), 0, &machine), "MPI_Comm_split", err));
+    MPI_Comm_size(machine, &n_ranks);
+    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, mask, sizeof mask, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce", err));
+    for (int i = 0; i < MAX_CPUS; i++) n_cpus += mask[i / 8] >> (i % 8) & 1;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    *crowded = (n_cpus > 0 && n_ranks > n_cpus) || n_ranks_started_here() > online;
+done:
+    free_comm(&machine);
+    return status;
+}
+
+static pchan_status find_spin(MPI_Comm comm, int64_t *spin_ns, pchan_error *err)
+{
+    int crowded = 0;
+    pchan_status status = find_crowded(comm, &crowded, err);
+    *spin_ns = crowded ? 0 : DEFAULT_SPIN_NS;
+    const char *text = getenv("PCHAN_SPIN_US");
+    if (text) {
+        char *end;
+        double us = strtod(text, &end);
+        if (end != text && us >= 0 && us < 1e12) *spin_ns = (int64_t)(us * 1000);
+    }
+    if (forced_spin_ns >= 0) *spin_ns = forced_spin_ns;
+    return status;
+}
+
+/* Room for a new entry, filled with what is known locally. */
+static pchan_status make_entry(MPI_Comm parent, pch_comm **entry, pchan_error *err)
+{
+    int flag = 0;
+    void *tag_ub = NULL;
+    pchan_status status = PCH_ALLOC(*entry, 1, err);
+    if (status != PCHAN_OK) return status;
+    pch_comm *new = *entry;
+    for (int role = 0; role < PCH_N_ROLES; role++) new->dup[role] = MPI_COMM_NULL;
+    new->node = MPI_COMM_NULL;
+    new->references = 1;
+    MPI_Comm_rank(parent, &new->rank);
+    MPI_Comm_size(parent, &new->size);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_ub, &flag);
+    new->tag_ub = flag ? *(int *)tag_ub : 32767;
+    return PCHAN_OK;
+}
+
+static pchan_status attach_entry(MPI_Comm parent, pch_comm *entry, pchan_error *err)
+{
+    pchan_status status = PCHAN_OK;
+    pthread_mutex_lock(&lock);
+    if (entry_keyval == MPI_KEYVAL_INVALID) {
+        status = PCH_MPI(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, parent_is_freed, &entry_keyval, NULL),
+                         "MPI_Comm_create_keyval", err);
+    }
+    pthread_mutex_unlock(&lock);
+    if (status != PCHAN_OK) return status;
+    status = PCH_MPI(MPI_Comm_set_attr(parent, entry_keyval, entry), "MPI_Comm_set_attr", err);
+    if (status == PCHAN_OK) pch_live_add(&entry->live, finalize_entry);
+    return status;
+}
+
+static pch_comm *cached_entry(MPI_Comm parent)
+{
+    void *value = NULL;
+    int flag = 0;
+    if (entry_keyval != MPI_KEYVAL_INVALID) MPI_Comm_get_attr(parent, entry_keyval, (void *)&value, &flag);
+    return flag ? value : NULL;
+}
+
+static pchan_status check_parent(MPI_Comm parent, pchan_error *err)
+{
+    if (parent == MPI_COMM_NULL) return pch_fail(err, PCHAN_ERR_ARG, "communicator: is MPI_COMM_NULL (or was freed)");
+    int inter = 0;
+    if (MPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS) {
+        return pch_fail(err, PCHAN_ERR_ARG, "communicator: not a valid one");
+    }
+    if (inter) return pch_fail(err, PCHAN_ERR_ARG, "communicator: is an intercommunicator; merge it first");
+    return PCHAN_OK;
+}
+
+/* Gives entry its duplicate for a role, on all ranks or on none. `local` is the caller's status so
+ * far: a rank that has failed takes part in the duplication all the same, so that nobody hangs. */
+static pchan_status make_dup(MPI_Comm parent, MPI_Comm *dup, pchan_status local, pchan_error *err)
+{
+    pchan_error own = {0};
+    if (local != PCHAN_OK && err) own = *err;
+    pchan_status status = PCH_MPI(MPI_Comm_dup(parent, dup), "MPI_Comm_dup", err);
+    if (status != PCHAN_OK) return status;
+    MPI_Comm_set_errhandler(*dup, MPI_ERRORS_RETURN);
+    status = pch_agree(*dup, local, &own, err);
+    if (status != PCHAN_OK) free_comm(dup);
+    return status;
+}
+
+static pchan_status first_entry(MPI_Comm parent, pch_role role, pch_comm **entry, pchan_error *err)
+{
+    pch_comm *new = NULL;
+    MPI_Comm dup = MPI_COMM_NULL;
+    pchan_status status = make_entry(parent, &new, err);
+    PCH_TRY(make_dup(parent, &dup, status, err));
+    new->dup[role] = dup;
+    pchan_error own = {0};
+    status = find_spin(dup, &new->spin_ns, &own);
+    if (status == PCHAN_OK) status = attach_entry(parent, new, &own);
+    status = pch_agree(dup, status, &own, err);
+    if (status != PCHAN_OK) {
+        if (cached_entry(parent) == new) MPI_Comm_delete_attr(parent, entry_keyval); /* frees it */
+        else free_entry(new);
+        return status;
+    }
+    *entry = new;
+    return PCHAN_OK;
+done:
+    pch_free(new);
+    return status;
+}
+
+pchan_status pch_comm_acquire(MPI_Comm parent, pch_role role, pch_comm **comm, pchan_error *err)
+{
+    *comm = NULL;
+    pchan_status status = pch_runtime_check("communicator", err);
+    if (status == PCHAN_OK) status = check_parent(parent, err);
+    if (status != PCHAN_OK) return status;
+    free_orphans();
+    pch_comm *entry = cached_entry(parent);
+    if (!entry) {
+        status = first_entry(parent, role, &entry, err);
+    } else if (entry->dup[role] == MPI_COMM_NULL) {
+        status = make_dup(parent, &entry->dup[role], PCHAN_OK, err);
+    }
+    if (status != PCHAN_OK) return status;
+    pthread_mutex_lock(&lock);
+    entry->references++;
+    pthread_mutex_unlock(&lock);
+    *comm = entry;
+    return PCHAN_OK;
+}
+
+void pch_comm_release(pch_comm **comm)
+{
+    pch_comm *entry = *comm;
+    *comm = NULL;
+    if (!entry || count_down(entry) > 0) return;
+    if (pch_runtime_is_over()) {
+        pch_free(entry);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    entry->next_orphan = orphans;
+    orphans = entry;
+    pthread_mutex_unlock(&lock);
+}
+
+pchan_status pch_comm_node(pch_comm *comm, pchan_error *err)
+{
+    if (comm->node != MPI_COMM_NULL) return PCHAN_OK;
+    MPI_Comm parent = comm->dup[PCH_QREDUCES];
+    PCH_ASSERT(parent != MPI_COMM_NULL);
+    pchan_status status = PCH_MPI(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm->node),
+                                  "MPI_Comm_split_type", err);
+    if (status == PCHAN_OK) MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN);
+    return status;
+}
+
+int pch_comm_take_tags(pch_comm *comm, int n)
+{
+    if (comm->next_tag > comm->tag_ub - n) comm->next_tag = 0;
+    int first = comm->next_tag;
+    comm->next_tag += n;
+    return first;
+}

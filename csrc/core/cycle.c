@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A channel's cycle: start, then poll until every operation is done. The usual cycle is a few
+ * MPI_Startall and a loop of MPI_Testall; wait_any, timeouts and errors switch the rest of the
+ * cycle to MPI_Testsome ("one by one").
+ */
+#include "pch_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- start ---- */
+
+/* Comparing each operation with the others of its run is quadratic, so runs are kept short. */
+enum { LONGEST_RUN = 256 };
+
+static bool may_join(const pchan_channel *channel, const run *r, int i)
+{
+    const operation *op = &channel->operations[i];
+    if (r->first + r->count != i || r->count == LONGEST_RUN) return false;
+    if (op->peer == MPI_ANY_SOURCE || op->tag == MPI_ANY_TAG) return false;
+    for (int k = r->first; k < i; k++) {
+        const operation *other = &channel->operations[k];
+        if (other->peer == op->peer && other->tag == op->tag) return false;
+        if (other->peer == MPI_ANY_SOURCE || other->tag == MPI_ANY_TAG) return false;
+    }
+    return true;
+}
+
+static void find_runs_of(pchan_channel *channel, pchan_kind kind)
+{
+    run *last = NULL;
+    for (int i = 0; i < channel->n; i++) {
+        const operation *op = &channel->operations[i];
+        if (op->kind != kind || op->peer == MPI_PROC_NULL) continue;
+        if (last && may_join(channel, last, i)) {
+            last->count++;
+        } else {
+            last = &channel->runs[channel->n_runs++];
+            *last = (run){i, 1};
+        }
+    }
+}
+
+static void find_runs(pchan_channel *channel)
+{
+    channel->n_runs = 0;
+    find_runs_of(channel, PCHAN_RECV);
+    find_runs_of(channel, PCHAN_SEND);
+    channel->runs_current = true;
+}
+
+/* Operations from `run` on were not started: they count as failed, the others go on. */
+static void give_up_from(pchan_channel *channel, int first_run, int code)
+{
+    for (int r = first_run; r < channel->n_runs; r++) {
+        for (int k = 0; k < channel->runs[r].count; k++) {
+            operation *op = &channel->operations[channel->runs[r].first + k];
+            op->mpi_code = code;
+            op->done = true;
+            channel->n_left--;
+        }
+    }
+}
+
+static void begin_one_by_one(pchan_channel *channel)
+{
+    channel->one_by_one = true;
+    channel->n_left = channel->n;
+    channel->n_ready = channel->n_taken = 0;
+    for (int i = 0; i < channel->n; i++) {
+        operation *op = &channel->operations[i];
+        op->done = op->peer == MPI_PROC_NULL;
+        op->mpi_code = MPI_SUCCESS;
+        if (op->done) {
+            channel->ready[channel->n_ready++] = i;
+            channel->n_left--;
+        }
+    }
+}
+
+static int start_runs(pchan_channel *channel, int *failed_run)
+{
+    for (int r = 0; r < channel->n_runs; r++) {
+        run piece = channel->runs[r];
+        MPI_Request *first = &channel->requests[piece.first];
+        int code = piece.count == 1 ? MPI_Start(first) : MPI_Startall(piece.count, first);
+        if (code != MPI_SUCCESS) {
+            *failed_run = r;
+            return code;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err)
+{
+    pchan_status status = pch_channel_enter(channel, "start", err);
+    if (status != PCHAN_OK) return status;
+    if (channel->active) {
+        status = pch_fail(err, PCHAN_ERR_STATE, "start: the channel is active; wait for it first");
+    } else if (channel->broken) {
+        status = pch_fail(err, PCHAN_ERR_STATE, "start: the channel is broken by an earlier MPI error");
+    }
+    if (status != PCHAN_OK) goto done;
+    if (!channel->runs_current) find_runs(channel);
+    for (int i = 0; i < channel->n; i++) channel->statuses[i].MPI_ERROR = MPI_SUCCESS;
+    channel->one_by_one = false;
+    channel->active = true;
+    int failed_run = 0, code = start_runs(channel, &failed_run);
+    if (code != MPI_SUCCESS) {
+        begin_one_by_one(channel);
+        give_up_from(channel, failed_run, code);
+        char what[160];
+        pch_operation_text(channel, channel->runs[failed_run].first, what, sizeof what);
+        status = pch_fail_mpi(err, code, what);
+        if (err) err->index = channel->runs[failed_run].first;
+    }
+done:
+    pch_channel_leave(channel);
+    return status;
+}
+
+/* ---- poll ---- */
+
+static void mark_done(pchan_channel *channel, int index, const MPI_Status *status, int code)
+{
+    operation *op = &channel->operations[index];
+    if (op->done) return;
+    op->done = true;
+    op->mpi_code = code;
+    channel->n_left--;
+    channel->statuses[index] = *status;
+    if (code == MPI_SUCCESS) channel->ready[channel->n_ready++] = index;
+}
+
+static pchan_status break_channel(pchan_channel *channel, int code, const char *call, pchan_error *err)
+{
+    channel->broken = true;
+    return pch_fail_mpi(err, code, call);
+}
+
+static pchan_status poll_some(pchan_channel *channel, pchan_error *err)
+{
+    int n_done = 0;
+    if (channel->n_left == 0) return PCHAN_OK;
+    for (int i = 0; i < channel->n; i++) channel->some_statuses[i].MPI_ERROR = MPI_SUCCESS;
+    int code = MPI_Testsome(channel->n, channel->requests, &n_done, channel->some_indices, channel->some_statuses);
+    int class = MPI_SUCCESS;
+    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
+    if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS) {
+        return break_channel(channel, code, "MPI_Testsome", err);
+    }
+    if (n_done == MPI_UNDEFINED) return PCHAN_OK;
+    for (int k = 0; k < n_done; k++) {
+        const MPI_Status *s = &channel->some_statuses[k];
+        mark_done(channel, channel->some_indices[k], s, s->MPI_ERROR);
+    }
+    return PCHAN_OK;
+}
+
+/* Some statuses hold an error (or an MPI says so): sort the operations into done and pending. */
+static void sort_statuses(pchan_channel *channel)
+{
+    begin_one_by_one(channel);
+    for (int i = 0; i < channel->n; i++) {
+        if (channel->operations[i].done) continue;
+        MPI_Status s = channel->statuses[i];
+        if (s.MPI_ERROR != MPI_ERR_PENDING) mark_done(channel, i, &s, s.MPI_ERROR);
+    }
+}
+
+static bool any_error(const pchan_channel *channel)
+{
+    for (int i = 0; i < channel->n; i++) {
+        if (channel->statuses[i].MPI_ERROR != MPI_SUCCESS) return true;
+    }
+    return false;
+}
+
+/* One look at all operations. *finished: none is left. */
+static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *err)
+{
+    if (channel->one_by_one) {
+        pchan_status status = poll_some(channel, err);
+        *finished = channel->n_left == 0;
+        return status;
+    }
+    int flag = 1, code = MPI_SUCCESS;
+    if (channel->n_real) code = MPI_Testall(channel->n, channel->requests, &flag, channel->statuses);
+    if (code == MPI_SUCCESS && !flag) {
+        *finished = false;
+        return PCHAN_OK;
+    }
+    int class = MPI_SUCCESS;
+    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
+    if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS) return break_channel(channel, code, "MPI_Testall", err);
+    /* Open MPI has both missed and invented MPI_ERR_IN_STATUS: the statuses decide. */
+    if (channel->n_real && any_error(channel)) sort_statuses(channel);
+    *finished = !channel->one_by_one || channel->n_left == 0;
+    return PCHAN_OK;
+}
+
+/* The cycle is over: reports the first operation that failed. */
+static pchan_status finish(pchan_channel *channel, pchan_error *err)
+{
+    channel->active = false;
+    channel->n_cycles++;
+    if (!channel->one_by_one) return PCHAN_OK;
+    for (int i = 0; i < channel->n; i++) {
+        int code = channel->operations[i].mpi_code;
+        if (code == MPI_SUCCESS) continue;
+        char what[160];
+        pch_operation_text(channel, i, what, sizeof what);
+        pch_fail_mpi(err, code, what);
+        if (err) err->index = i;
+        return PCHAN_ERR_MPI;
+    }
+    return PCHAN_OK;
+}
+
+static pchan_status fail_timeout(pchan_channel *channel, pchan_error *err)
+{
+    pch_fail(err, PCHAN_ERR_TIMEOUT, "wait: %d of %d operations unfinished:", channel->n_left, channel->n);
+    if (!err) return PCHAN_ERR_TIMEOUT;
+    for (int i = 0; i < channel->n; i++) {
+        if (channel->operations[i].done) continue;
+        if (err->index < 0) err->index = i;
+        char text[160];
+        pch_operation_text(channel, i, text, sizeof text);
+        size_t used = strlen(err->message);
+        if (used + strlen(text) + 8 > sizeof err->message) {
+            snprintf(err->message + used, sizeof err->message - used, " ...");
+            break;
+        }
+        snprintf(err->message + used, sizeof err->message - used, " %s;", text);
+    }
+    return PCHAN_ERR_TIMEOUT;
+}
+
+static pchan_status check_active(const pchan_channel *channel, const char *what, pchan_error *err)
+{
+    if (channel->broken) return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is broken by an MPI error", what);
+    if (channel->active) return PCHAN_OK;
+    return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is not active; start it first", what);
+}
+
+/* Polls until the cycle is over or the time is. */
+static pchan_status poll_for(pchan_channel *channel, int64_t budget_ns, bool *finished, pchan_error *err)
+{
+    pch_backoff backoff;
+    pch_backoff_init(&backoff, channel->spin_ns, budget_ns);
+    do {
+        pchan_status status = poll(channel, finished, err);
+        if (status != PCHAN_OK || *finished) return status;
+    } while (pch_backoff_next(&backoff));
+    return PCHAN_OK;
+}
+
+pchan_status pchan_channel_poll(pchan_channel *channel, int64_t budget_ns, int *finished, pchan_error *err)
+{
+    *finished = 0;
+    pchan_status status = pch_channel_enter(channel, "wait", err);
+    if (status != PCHAN_OK) return status;
+    bool over = false;
+    PCH_TRY(check_active(channel, "wait", err));
+    PCH_TRY(budget_ns > 0 ? poll_for(channel, budget_ns, &over, err) : poll(channel, &over, err));
+    if (over) status = finish(channel, err);
+    *finished = over;
+done:
+    pch_channel_leave(channel);
+    return status;
+}
+
+pchan_status pchan_channel_wait(pchan_channel *channel, int64_t timeout_ns, pchan_error *err)
+{
+    pchan_status status = pch_channel_enter(channel, "wait", err);
+    if (status != PCHAN_OK) return status;
+    bool finished = false;
+    PCH_TRY(check_active(channel, "wait", err));
+    PCH_TRY(poll_for(channel, timeout_ns, &finished, err));
+    if (!finished) { /* a last look, one by one, to say what is missing */
+        if (!channel->one_by_one) begin_one_by_one(channel);
+        PCH_TRY(poll(channel, &finished, err));
+    }
+    status = finished ? finish(channel, err) : fail_timeout(channel, err);
+done:
+    pch_channel_leave(channel);
+    return status;
+}
+
+pchan_status pchan_channel_wait_any(pchan_channel *channel, int64_t timeout_ns, int *index, pchan_error *err)
+{
+    *index = -1;
+    pchan_status status = pch_channel_enter(channel, "wait_any", err);
+    if (status != PCHAN_OK) return status;
+    if (!channel->active && !channel->broken) goto done;
+    PCH_TRY(check_active(channel, "wait_any", err));
+    if (!channel->one_by_one) begin_one_by_one(channel);
+    pch_backoff backoff;
+    bool finished = channel->n_left == 0;
+    pch_backoff_init(&backoff, channel->spin_ns, timeout_ns);
+    while (channel->n_taken == channel->n_ready && !finished) {
+        PCH_TRY(poll(channel, &finished, err));
+        if (channel->n_taken < channel->n_ready || finished) break;
+        if (!pch_backoff_next(&backoff)) {
+            status = fail_timeout(channel, err);
+            goto done;
+        }
+    }
+    if (channel->n_taken < channel->n_ready) *index = channel->ready[channel->n_taken++];
+    /* Whoever takes as many indices as there are operations may start again at once. */
+    bool last = channel->n_left == 0 && channel->n_taken == channel->n_ready;
+    if (last && (*index < 0 || channel->n_ready == channel->n)) status = finish(channel, err);
+done:
+    pch_channel_leave(channel);
+    return status;
+}
+
+/* What nobody waits for any more gets a moment to arrive; then receives are cancelled. Sends can
+ * not be: freed, they go as far as MPI takes them. */
+void pch_channel_finish_at_finalize(pchan_channel *channel)
+{
+    enum { GRACE_NS = 200000000 };
+    bool finished = false;
+    pch_backoff backoff;
+    if (!channel->one_by_one) begin_one_by_one(channel);
+    pch_backoff_init(&backoff, 0, GRACE_NS);
+    do {
+        if (poll(channel, &finished, NULL) != PCHAN_OK || finished) break;
+    } while (pch_backoff_next(&backoff));
+    for (int i = 0; i < channel->n && !finished; i++) {
+        const operation *op = &channel->operations[i];
+        if (op->done || op->kind != PCHAN_RECV || channel->requests[i] == MPI_REQUEST_NULL) continue;
+        MPI_Cancel(&channel->requests[i]);
+        MPI_Wait(&channel->requests[i], MPI_STATUS_IGNORE);
+    }
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Datatypes: long messages and strided arrays as one committed type each, and duplicates of the
+ * caller's derived types, because freeing a type after MPI_Send_init breaks the second start in
+ * several MPIs (MPICH #3383, Open MPI #9138).
+ */
+#include "pch_mpi.h"
+
+static void free_type(MPI_Datatype *type, bool owned)
+{
+    if (owned && *type != MPI_DATATYPE_NULL) MPI_Type_free(type);
+    *type = MPI_DATATYPE_NULL;
+}
+
+/* Replaces *type by a type made of it; the old one is freed when it was ours. */
+static pchan_status wrap(int64_t n, int64_t stride_bytes, MPI_Datatype *type, bool *owned, pchan_error *err)
+{
+    enum { LONGEST = 1 << 30 };
+    MPI_Datatype outer = MPI_DATATYPE_NULL;
+    pchan_status status;
+    if (n <= LONGEST) {
+        status = PCH_MPI(MPI_Type_create_hvector((int)n, 1, (MPI_Aint)stride_bytes, *type, &outer),
+                         "MPI_Type_create_hvector", err);
+    } else {
+        /* n = whole * LONGEST + rest, as a struct of two pieces */
+        int64_t whole = n / LONGEST, rest = n % LONGEST;
+        MPI_Datatype pieces[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL}, chunk = MPI_DATATYPE_NULL;
+        int lengths[2] = {1, 1};
+        MPI_Aint places[2] = {0, (MPI_Aint)(whole * LONGEST * stride_bytes)};
+        int code = MPI_Type_create_hvector(LONGEST, 1, (MPI_Aint)stride_bytes, *type, &chunk);
+        if (!code) code = MPI_Type_create_hvector((int)whole, 1, (MPI_Aint)(LONGEST * stride_bytes), chunk, &pieces[0]);
+        if (!code) code = MPI_Type_create_hvector((int)rest, 1, (MPI_Aint)stride_bytes, *type, &pieces[1]);
+        if (!code) code = MPI_Type_create_struct(2, lengths, places, pieces, &outer);
+        status = PCH_MPI(code, "a datatype of more than 2^30 elements", err);
+        free_type(&chunk, true);
+        free_type(&pieces[0], true);
+        free_type(&pieces[1], true);
+    }
+    if (status != PCHAN_OK) return status;
+    free_type(type, *owned);
+    *type = outer;
+    *owned = true;
+    return PCHAN_OK;
+}
+
+static pchan_status commit(MPI_Datatype *type, bool owned, pchan_status status, pchan_error *err)
+{
+    if (status == PCHAN_OK) status = PCH_MPI(MPI_Type_commit(type), "MPI_Type_commit", err);
+    if (status != PCHAN_OK) free_type(type, owned);
+    return status;
+}
+
+pchan_status pch_type_large(int64_t n, MPI_Datatype element, MPI_Datatype *type, pchan_error *err)
+{
+    MPI_Aint lower, extent;
+    bool owned = false;
+    *type = element;
+    pchan_status status = PCH_MPI(MPI_Type_get_extent(element, &lower, &extent), "MPI_Type_get_extent", err);
+    if (status == PCHAN_OK) status = wrap(n, extent, type, &owned, err);
+    return commit(type, owned, status, err);
+}
+
+pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pchan_error *err)
+{
+    bool owned = false;
+    pchan_status status = PCHAN_OK;
+    *type = array->element;
+    /* innermost first; a 0-dimensional array is one element */
+    for (int d = array->n_dims - 1; d >= 0 && status == PCHAN_OK; d--) {
+        status = wrap(array->shape[d], array->strides[d], type, &owned, err);
+    }
+    if (!owned && status == PCHAN_OK) status = wrap(1, 0, type, &owned, err);
+    return commit(type, owned, status, err);
+}
+
+pchan_status pch_type_keep(MPI_Datatype type, MPI_Datatype *kept, bool *owned, pchan_error *err)
+{
+    int n_ints, n_addresses, n_types, combiner;
+    *kept = type;
+    *owned = false;
+    pchan_status status = PCH_MPI(MPI_Type_get_envelope(type, &n_ints, &n_addresses, &n_types, &combiner),
+                                  "MPI_Type_get_envelope", err);
+    if (status != PCHAN_OK || combiner == MPI_COMBINER_NAMED) return status;
+    status = PCH_MPI(MPI_Type_dup(type, kept), "MPI_Type_dup", err);
+    *owned = status == PCHAN_OK;
+    return status;
+}

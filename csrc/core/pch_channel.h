@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The channel's struct, shared by channel.c (registration, lifetime) and cycle.c (start to end).
+ *
+ * Everything is indexed by operation. `requests` is passed to MPI in place, never copied, because
+ * an MPI may replace a handle when it starts it (mpi-forum #270). Operations with MPI_PROC_NULL
+ * have MPI_REQUEST_NULL and never reach MPI (MPICH #5053, #5117 hung on them).
+ */
+#ifndef PCH_CHANNEL_H
+#define PCH_CHANNEL_H
+
+#include "pch_mpi.h"
+
+#include <stdatomic.h>
+
+typedef struct operation {
+    pchan_kind kind;
+    int peer, tag;
+    int64_t bytes;
+    MPI_Datatype type_owned; /* MPI_DATATYPE_NULL: nothing to free */
+    bool done;               /* kept only while the channel is in one-by-one mode */
+    int mpi_code;            /* error of this cycle */
+} operation;
+
+/* A stretch of `requests` that one MPI_Startall may start: its operations are of one kind and
+ * no two of them can match the same message, since MPI_Startall starts in any order. */
+typedef struct run {
+    int first, count;
+} run;
+
+struct pchan_channel {
+    pch_live live;
+    pch_comm *entry; /* NULL with shared_comm */
+    MPI_Comm comm;
+    int rank, size, tag_ub;
+    int64_t spin_ns;
+
+    int n, capacity, n_real; /* operations; room; those that are not PROC_NULL */
+    operation *operations;
+    MPI_Request *requests;
+    MPI_Status *statuses;
+    run *runs; /* receives first, then sends */
+    int n_runs;
+    bool runs_current;
+
+    atomic_bool busy; /* a thread is inside */
+    bool active, finalized, abandoned, broken;
+    int64_t n_cycles; /* finished ones */
+
+    /* one-by-one mode: after wait_any, a timeout or an error the rest of the cycle is finished with
+     * MPI_Testsome, because MPI_Testall would overwrite the statuses of what is done already */
+    bool one_by_one;
+    int n_left;                /* not done */
+    int *ready, n_ready, n_taken; /* done, in order of completion; those wait_any has given out */
+    int *some_indices;
+    MPI_Status *some_statuses;
+};
+
+/* channel.c */
+pchan_status pch_channel_enter(pchan_channel *channel, const char *what, pchan_error *err);
+void pch_channel_leave(pchan_channel *channel);
+/* "operation 3 (recv from 1, tag 7, 800 bytes)" into text */
+void pch_operation_text(const pchan_channel *channel, int index, char *text, size_t size);
+
+/* cycle.c */
+void pch_channel_finish_at_finalize(pchan_channel *channel);
+
+#endif

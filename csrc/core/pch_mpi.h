@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files that call MPI offer one another, under the name of the file that
+ * defines it. Reading this is reading the design.
+ */
+#ifndef PCH_MPI_H
+#define PCH_MPI_H
+
+#include "../pchan.h"
+#include "pch_pure.h"
+
+/* ---- runtime.c: is MPI there, what must be freed when it goes ---- */
+
+/* STATE unless MPI is initialised, not finalised, and this is the process that pchan started
+ * in (not a forked child). `what` names the caller's operation. Local. */
+pchan_status pch_runtime_check(const char *what, pchan_error *err);
+
+/* True from the finalize callback on: MPI must not be called any more. Local. */
+bool pch_runtime_is_over(void);
+bool pch_runtime_is_forked(void);
+
+/* Something that holds MPI objects. Embedded in the object; `finalize` is called once, in
+ * MPI_Finalize, for those still in the list, newest first; it must free all MPI objects and
+ * leave the memory to destroy. Thread-safe. */
+typedef struct pch_live {
+    struct pch_live *prev, *next;
+    void (*finalize)(struct pch_live *live);
+} pch_live;
+void pch_live_add(pch_live *live, void (*finalize)(pch_live *live));
+void pch_live_remove(pch_live *live);
+
+/* Fills err with MPI's text for `code`; `what` names the call. Returns PCHAN_ERR_MPI. */
+pchan_status pch_fail_mpi(pchan_error *err, int code, const char *what);
+#define PCH_MPI(call, what, err) pch_mpi_status((call), (what), (err))
+static inline pchan_status pch_mpi_status(int code, const char *what, pchan_error *err)
+{
+    return code == MPI_SUCCESS ? PCHAN_OK : pch_fail_mpi(err, code, what);
+}
+
+/* Collective over comm. Every rank gives its own status (with *own filled when it is not OK);
+ * every rank returns the status of the lowest rank that failed, OK if none did, and *err then
+ * holds that rank's message with "rank N: " before it on the other ranks, err->rank = N. */
+pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err);
+
+/* ---- comm.c: what pchan keeps per parent communicator ---- */
+
+typedef enum pch_role { PCH_CHANNELS, PCH_QREDUCES, PCH_N_ROLES } pch_role;
+
+typedef struct pch_comm {
+    MPI_Comm dup[PCH_N_ROLES]; /* MPI_COMM_NULL until somebody needs it */
+    MPI_Comm node;             /* ranks that share memory; MPI_COMM_NULL until needed */
+    int rank, size, tag_ub;
+    int64_t spin_ns;           /* how long to poll before yielding */
+    int next_tag;              /* PCH_QREDUCES: equal on all ranks, as creation is collective */
+    int references;            /* objects alive, plus 1 while the parent lives */
+    struct pch_comm *next_orphan;
+    pch_live live;
+} pch_comm;
+
+/* The parent's entry with dup[role] made. Collective over parent the first time for a role.
+ * One reference for the caller. ARG for MPI_COMM_NULL and intercommunicators. */
+pchan_status pch_comm_acquire(MPI_Comm parent, pch_role role, pch_comm **comm, pchan_error *err);
+void pch_comm_release(pch_comm **comm);
+
+/* Makes comm->node (MPI_COMM_TYPE_SHARED). Collective over the parent the first time. */
+pchan_status pch_comm_node(pch_comm *comm, pchan_error *err);
+
+/* n consecutive tags nobody else uses on dup[PCH_QREDUCES]. Call in the same order on all ranks. */
+int pch_comm_take_tags(pch_comm *comm, int n);
+
+/* ---- progress.c: waiting ---- */
+
+int64_t pch_now_ns(void); /* monotonic */
+
+/* Spin, then yield: `pch_backoff` returns once per poll; after spin_ns it yields the processor.
+ * Returns false when timeout_ns (< 0: none) is over. */
+typedef struct pch_backoff {
+    int64_t start_ns, spin_ns, timeout_ns;
+    unsigned polls;
+} pch_backoff;
+void pch_backoff_init(pch_backoff *backoff, int64_t spin_ns, int64_t timeout_ns);
+bool pch_backoff_next(pch_backoff *backoff);
+
+/* ---- datatype.c ---- */
+
+/* A committed type for n elements of `element` (n may exceed 2^31 - 1), or for a strided array. */
+pchan_status pch_type_large(int64_t n, MPI_Datatype element, MPI_Datatype *type, pchan_error *err);
+pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pchan_error *err);
+/* A duplicate for a derived type, the type itself for a predefined one; *owned tells. */
+pchan_status pch_type_keep(MPI_Datatype type, MPI_Datatype *kept, bool *owned, pchan_error *err);
+
+#endif

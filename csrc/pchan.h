@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pchan: persistent operations for MPI programs.
+ *
+ * Two objects, used the same way: set up once, then start and wait in every
+ * iteration of the caller's loop.
+ *
+ *   pchan_channel   moves a registered set of messages;
+ *   pchan_qreduce   sums every node's exact contribution to a symmetric matrix Q
+ *                   with integer entries of a thousand bits or so, and leaves
+ *                   each element with the rank that owns it.
+ *
+ * Between them stands pchan_basis: integers as residues modulo primes below
+ * 2^(62/3), which is the form in which contributions to Q are added.
+ *
+ * ERRORS.  Every function that can fail returns a pchan_status and takes a last
+ * argument `err`, the caller's own struct, which may be NULL and is written only
+ * on failure.  On failure out-parameters are NULL or 0 and, unless a function
+ * says otherwise, the object is as it was.  Nothing aborts, nothing is printed.
+ *
+ * COLLECTIVE OR LOCAL.  Each function says which it is.  A collective function
+ * fails on all ranks or on none: a rank whose own arguments were good gets the
+ * status and the message of the lowest rank whose were not.
+ *
+ * OWNERSHIP.  What `create` returns is freed by `destroy`, which takes the
+ * address, accepts NULL and a pointer to NULL, and clears the pointer.  Buffers,
+ * communicators and datatypes stay the caller's: buffers are borrowed until
+ * destroy, communicators and datatypes may be freed as soon as the call that
+ * took them has returned.
+ *
+ * THREADS.  One object, one thread at a time: a second one gets PCHAN_ERR_STATE.
+ * Different objects in different threads need MPI_THREAD_MULTIPLE.
+ *
+ * UNITS.  Sizes are bytes unless the name says otherwise, times nanoseconds.
+ *
+ * With PCHAN_NO_MPI defined the header declares what needs no MPI and does not
+ * include mpi.h.
+ */
+#ifndef PCHAN_H
+#define PCHAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#ifndef PCHAN_NO_MPI
+#include <mpi.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define PCHAN_API __attribute__((visibility("default")))
+#define PCHAN_NODISCARD __attribute__((warn_unused_result))
+#else
+#define PCHAN_API
+#define PCHAN_NODISCARD
+#endif
+
+/* ---------------------------------------------------------------- version */
+
+#define PCHAN_VERSION_MAJOR 0
+#define PCHAN_VERSION_MINOR 1
+#define PCHAN_VERSION_PATCH 0
+
+/* --------------------------------------------------------------- errors --- */
+
+typedef enum pchan_status {
+    PCHAN_OK = 0,
+    PCHAN_ERR_ARG = 1,     /* an argument's value is wrong */
+    PCHAN_ERR_STATE = 2,   /* right call, wrong moment: active, freed, forked, two threads */
+    PCHAN_ERR_NOMEM = 3,   /* memory, shared memory included */
+    PCHAN_ERR_RANGE = 4,   /* an integer lies outside the basis: |x| >= 2^bits */
+    PCHAN_ERR_MPI = 5,     /* MPI returned an error; err->mpi_code holds it */
+    PCHAN_ERR_TIMEOUT = 6, /* the time is over; the object is still active */
+    PCHAN_ERR_SYSTEM = 7   /* the operating system refused something */
+} pchan_status;
+
+typedef struct pchan_error {
+    pchan_status status;
+    int mpi_code;      /* MPI error code, 0 when MPI was not at fault */
+    int rank;          /* rank (in the call's communicator) that failed; -1: this one */
+    int64_t index;     /* operation or element concerned; -1: none */
+    char message[512]; /* one sentence, NUL-terminated, names the operation */
+} pchan_error;
+
+/* Name of a status, such as "PCHAN_ERR_ARG". Local, cannot fail. */
+PCHAN_API const char *pchan_status_name(pchan_status status);
+
+/* ------------------------------------------------------ allocation door --- */
+
+/* All heap memory of the library goes through these three. Replace them to count
+ * allocations or to make one fail. NULL restores the C library's. Local; not
+ * thread safe; call it before anything else or while no object exists. */
+typedef struct pchan_allocator {
+    void *(*malloc)(size_t bytes);
+    void *(*realloc)(void *block, size_t bytes);
+    void (*free)(void *block);
+} pchan_allocator;
+
+PCHAN_API void pchan_set_allocator(const pchan_allocator *allocator);
+
+/* Number of malloc and realloc calls made so far by this process' pchan. Local. */
+PCHAN_API uint64_t pchan_allocation_count(void);
+
+/* The instruction set that the arithmetic kernels use on this machine, such as "avx2". Local. */
+PCHAN_API const char *pchan_kernel_name(void);
+
+/* --------------------------------------------------------- array views --- */
+
+typedef enum pchan_dtype { PCHAN_FLOAT64 = 0, PCHAN_INT64 = 1, PCHAN_UINT32 = 2 } pchan_dtype;
+
+/* A borrowed, read-only, strided array of residues. Strides are in bytes and may
+ * be zero or negative; `data` is the address of element (0, 0, 0). */
+typedef struct pchan_array {
+    const void *data;
+    pchan_dtype dtype;
+    size_t shape[3];      /* [n_primes][rows][cols] */
+    ptrdiff_t strides[3]; /* bytes */
+} pchan_array;
+
+/* ---------------------------------------------------------------- basis --- */
+
+/* A residue number system: the largest primes below 2^(62/3), as few as give a product
+ * M >= 2^(bits + 1 + check_bits). It represents every integer x with |x| < 2^bits;
+ * `check_bits` spare bits detect corruption: a random change of a residue passes the
+ * range test with a probability of about 2^-check_bits.
+ *
+ * Three primes at a time share one 64-bit word: word w of x is
+ * x mod (p[3w] * p[3w+1] * p[3w+2]), below 2^62, so that four canonical words can be added
+ * without overflow. The last word may hold one prime or two.
+ *
+ * Integers leave and enter as two's complement limbs, uint64, least significant
+ * first, n_limbs = ceil((bits + 1) / 64) of them. Immutable once made, so any
+ * number of threads may use one basis. */
+typedef struct pchan_basis pchan_basis;
+
+/* Local. bits in 1..PCHAN_MAX_BITS, check_bits in 0..64.
+ * ARG, NOMEM. */
+#define PCHAN_MAX_BITS 65536
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_basis_create(int bits, int check_bits, pchan_basis **basis,
+                                                          pchan_error *err);
+PCHAN_API void pchan_basis_destroy(pchan_basis **basis);
+
+PCHAN_API int pchan_basis_bits(const pchan_basis *basis);
+PCHAN_API int pchan_basis_check_bits(const pchan_basis *basis);
+PCHAN_API int pchan_basis_n_primes(const pchan_basis *basis);
+PCHAN_API int pchan_basis_n_words(const pchan_basis *basis);
+PCHAN_API int pchan_basis_n_limbs(const pchan_basis *basis);
+/* uint32[n_primes], decreasing; lives as long as the basis. */
+PCHAN_API const uint32_t *pchan_basis_primes(const pchan_basis *basis);
+
+/* residues: x mod p for n integers, symmetric: -(p-1)/2 .. (p-1)/2, as float64.
+ *   limbs     [in]  uint64[n][n_limbs]
+ *   residues  [out] float64[n_primes][n]
+ * Local, pure. RANGE with err->index = first integer with |x| >= 2^bits; residues
+ * are then undefined. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_residues(const pchan_basis *basis, const uint64_t *limbs, size_t n,
+                                                      double *residues, pchan_error *err);
+
+/* pack: residues to words.
+ *   residues  [in]  shape [n_primes][rows][cols]; any representative of its class:
+ *                   float64 integers up to 2^53 in size, int64, uint32
+ *   words     [out] uint64[rows * cols][n_words], row-major, canonical
+ * Local, pure. ARG with err->index = rows * cols position when a float64 is not an integer or
+ * too large; words are then undefined. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_pack(const pchan_basis *basis, const pchan_array *residues,
+                                                  uint64_t *words, pchan_error *err);
+
+/* accumulate: sum[i] = (sum[i] + words[i]) modulo the word's modulus, for n integers.
+ *   sum, words  uint64[n][n_words], canonical; must not overlap.
+ * Local, pure, cannot fail. */
+PCHAN_API void pchan_accumulate(const pchan_basis *basis, uint64_t *sum, const uint64_t *words, size_t n);
+
+/* restore: words to integers by the Chinese remainder theorem.
+ *   words  [in]  uint64[n][n_words], canonical
+ *   limbs  [out] uint64[n][n_limbs]
+ * Local, pure. RANGE with err->index = first integer with |x| >= 2^bits; the limbs of
+ * those are undefined, all others are right. NOMEM. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_restore(const pchan_basis *basis, const uint64_t *words, size_t n,
+                                                     uint64_t *limbs, pchan_error *err);
+
+/* The same by mixed radix digits (Garner), one integer at a time: slow, short, and
+ * independent of pchan_restore. The reference for tests and for the strategy "gather". */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *words,
+                                                               size_t n, uint64_t *limbs, pchan_error *err);
+
+/* --------------------------------------------------------------- layout --- */
+
+/* Which rank owns element (i, j), i <= j, of a symmetric n x n matrix.
+ *   ELEMENT_CYCLIC  owner = i mod r + (j mod c) * r on an r x c grid, ranks
+ *                   column-major (Elemental's [MC,MR])
+ *   BLOCK_CYCLIC    the same with i / block and j / block (ScaLAPACK)
+ *   PACKED_ROWS     whole rows of the upper triangle in rank order, so that the
+ *                   number of elements is balanced
+ * A rank's elements are numbered in row-major order. */
+typedef enum pchan_layout_kind {
+    PCHAN_ELEMENT_CYCLIC = 0,
+    PCHAN_BLOCK_CYCLIC = 1,
+    PCHAN_PACKED_ROWS = 2
+} pchan_layout_kind;
+
+typedef struct pchan_layout {
+    pchan_layout_kind kind;
+    int grid_rows; /* 0, with grid_cols 0: r is the smallest divisor of the number of */
+    int grid_cols; /* ranks that is >= floor(sqrt(ranks)), c = ranks / r (Elemental)   */
+    int block;     /* BLOCK_CYCLIC: rows and columns of a block; otherwise ignored     */
+} pchan_layout;
+
+#ifndef PCHAN_NO_MPI
+
+/* -------------------------------------------------------------- runtime --- */
+
+/* pchan keeps duplicates of the communicators it is given: made once per parent
+ * communicator (a collective step of the first call that needs one), with
+ * MPI_ERRORS_RETURN, kept as an attribute of the parent and freed with it, or at
+ * MPI_Finalize. A C delete callback on MPI_COMM_SELF frees at MPI_Finalize whatever
+ * the program forgot: requests, datatypes, communicators. */
+
+/* How long a wait polls before it yields the processor between polls, in
+ * nanoseconds, for objects created from now on; a negative value restores the
+ * default: PCHAN_SPIN_US from the environment, else 500 us, and 0 where the
+ * node runs more ranks than it has usable processors. Local, cannot fail. */
+PCHAN_API void pchan_set_spin_ns(int64_t spin_ns);
+
+/* -------------------------------------------------------------- channel --- */
+
+/* A set of messages over persistent MPI requests. Operations are numbered from 0 in
+ * the order of registration. In every cycle the receives are started before the
+ * sends, each kind in that order, so that operations with equal (peer, tag) meet in
+ * the order in which both sides registered them.
+ *
+ *     idle --start--> active --wait/test--> idle
+ *
+ * Registration and destroy need an idle channel. Start, wait and test allocate nothing. */
+typedef struct pchan_channel pchan_channel;
+
+typedef enum pchan_kind { PCHAN_SEND = 0, PCHAN_RECV = 1 } pchan_kind;
+
+typedef struct pchan_operation {
+    pchan_kind kind;
+    int peer;       /* destination or source; may be MPI_PROC_NULL, MPI_ANY_SOURCE */
+    int tag;        /* may be MPI_ANY_TAG for a receive */
+    int64_t bytes;  /* size of the message (send) or of the room for it (receive) */
+    int done;       /* 1: finished in the current or last cycle */
+} pchan_operation;
+
+typedef struct pchan_channel_options {
+    int shared_comm; /* 0: messages travel on pchan's duplicate of comm. 1: on comm itself,
+                        so that the other end may use plain MPI calls; comm must then
+                        outlive the channel, and wildcards are allowed */
+} pchan_channel_options;
+
+/* Collective over comm when it is the first private channel on comm (it makes the
+ * duplicate), local otherwise. options may be NULL.
+ * ARG (MPI_COMM_NULL, intercommunicator), STATE (MPI not running), NOMEM, MPI. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_create(MPI_Comm comm, const pchan_channel_options *options,
+                                                            pchan_channel **channel, pchan_error *err);
+
+/* Registers a message; *index, which may be NULL, gets its number. Local.
+ *   buf       borrowed until destroy; as for MPI_Send: the address of the first element
+ *   count     elements of datatype, any 64-bit number >= 0
+ *   datatype  committed; derived types are duplicated, so the caller may free his
+ *   peer      a rank of comm or MPI_PROC_NULL; MPI_ANY_SOURCE for a receive
+ *   tag       0 .. MPI_TAG_UB; MPI_ANY_TAG for a receive
+ * ARG, STATE, NOMEM, MPI. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_send_init(pchan_channel *channel, const void *buf,
+                                                               int64_t count, MPI_Datatype datatype, int peer,
+                                                               int tag, int *index, pchan_error *err);
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_recv_init(pchan_channel *channel, void *buf, int64_t count,
+                                                               MPI_Datatype datatype, int peer, int tag,
+                                                               int *index, pchan_error *err);
+
+/* The same for a strided n-dimensional array: no copy is made, the elements travel in
+ * row-major order of their indices (the last index fastest), whatever their order in memory.
+ *   buf      address of element (0, ..., 0)
+ *   shape    [n_dims] elements      strides  [n_dims] bytes, may be zero (send) or negative
+ *   element  type of one element, predefined or committed */
+typedef struct pchan_strided {
+    void *buf;
+    int n_dims;
+    const int64_t *shape;
+    const int64_t *strides;
+    MPI_Datatype element;
+} pchan_strided;
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind,
+                                                                  const pchan_strided *array, int peer, int tag,
+                                                                  int *index, pchan_error *err);
+
+/* Starts a cycle. Local; returns at once. STATE when active. MPI: the operations already
+ * started stay active and the channel with them: wait finishes them and reports the error. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err);
+
+/* Finishes the cycle: spins for the time that pchan_set_spin_ns tells, then polls and yields.
+ * Returns when this rank's messages have been sent and received. timeout_ns < 0: no limit.
+ * TIMEOUT: the channel is still active and can be waited on again; the operations with
+ * done == 0 are unfinished. MPI: an operation failed (err->index); all others have finished,
+ * the channel is idle. STATE when not active. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_wait(pchan_channel *channel, int64_t timeout_ns,
+                                                          pchan_error *err);
+
+/* As wait, for at most budget_ns, and running out of time is no error: *finished is 1 when the
+ * cycle is over. With budget 0 it looks once and returns at once. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_poll(pchan_channel *channel, int64_t budget_ns, int *finished,
+                                                          pchan_error *err);
+
+/* Waits for any one operation of the cycle and gives its index, each once per cycle; -1 when
+ * none is left: the cycle is then over. Also -1 on an idle channel. TIMEOUT, MPI, STATE as wait. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_wait_any(pchan_channel *channel, int64_t timeout_ns,
+                                                              int *index, pchan_error *err);
+
+/* Local, cannot fail. */
+PCHAN_API int pchan_channel_size(const pchan_channel *channel);
+PCHAN_API int pchan_channel_active(const pchan_channel *channel);
+PCHAN_API int64_t pchan_channel_spin_ns(const pchan_channel *channel);
+
+/* Operation `index`, as registered. Local. ARG. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_operation(const pchan_channel *channel, int index,
+                                                               pchan_operation *operation, pchan_error *err);
+
+/* The message that operation `index` moved in the last finished cycle: for a receive the
+ * source, the tag and the bytes that came; for a send this rank, its tag and its bytes; with
+ * MPI_PROC_NULL (MPI_PROC_NULL, MPI_ANY_TAG, 0). Local. ARG; STATE before the end of the first
+ * cycle and while active. */
+typedef struct pchan_message {
+    int source;
+    int tag;
+    int64_t bytes;
+} pchan_message;
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_message(const pchan_channel *channel, int index,
+                                                             pchan_message *message, pchan_error *err);
+
+/* Frees the requests and the datatypes. Local. STATE when active: nothing is freed then.
+ * After MPI_Finalize it frees memory only. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_destroy(pchan_channel **channel, pchan_error *err);
+
+/* Gives up an active channel that nobody can wait on any more: its requests are finished or
+ * cancelled at MPI_Finalize; the caller must leave the buffers where they are until then.
+ * On an idle channel the same as destroy. Local, cannot fail. */
+PCHAN_API void pchan_channel_abandon(pchan_channel **channel);
+
+/* -------------------------------------------------------------- qreduce --- */
+
+/* The exact sum over all nodes of a symmetric n x n integer matrix: each rank adds tiles of
+ * residues to its node's contribution (a window of words in node-shared memory), and after a
+ * cycle every rank holds the restored integers that it owns. Only elements (i, j) with i <= j
+ * exist. Contributions are summed as residues and restored once, so the result is exact and
+ * bit-identical for any number of ranks and nodes.
+ *
+ *     pack (add) --> window --exchange--> accumulate --> restore --> limbs
+ */
+typedef struct pchan_qreduce pchan_qreduce;
+
+typedef struct pchan_qreduce_options {
+    pchan_layout layout;       /* zero: element-cyclic on the default grid */
+    const MPI_Comm *node_comm; /* NULL: ranks that share memory (MPI_COMM_TYPE_SHARED) */
+    const char *strategy;      /* NULL: "residues"; or "gather" */
+    int64_t buffer_bytes;      /* room for messages on their way, per rank; 0: 64 MiB */
+} pchan_qreduce_options;
+
+typedef struct pchan_qreduce_stats {
+    int64_t add_ns, pack_ns;       /* since the previous cycle ended: add apart from pack, pack */
+    int64_t exchange_ns;           /* waiting for the node and for messages */
+    int64_t accumulate_ns, restore_ns;
+    int64_t bytes_sent;            /* to other nodes, last cycle */
+    int64_t bytes_held;            /* share of the window, buffers and tables */
+    int64_t n_local;               /* elements owned */
+} pchan_qreduce_stats;
+
+/* Collective over comm; options may be NULL; the basis is borrowed until destroy.
+ * Every rank must pass the same n, basis, layout, strategy and buffer_bytes; ranks of one
+ * node_comm must be able to share memory, and node_comm must divide comm.
+ * ARG, NOMEM, SYSTEM, MPI, STATE. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *basis,
+                                                            const pchan_qreduce_options *options,
+                                                            pchan_qreduce **qreduce, pchan_error *err);
+
+/* Elements that `rank` owns, and their indices: rows, cols int64[n_owned], row-major order.
+ * Local. The rank must be one of comm. */
+PCHAN_API int64_t pchan_qreduce_n_owned(const pchan_qreduce *qreduce, int rank);
+PCHAN_API void pchan_qreduce_owned(const pchan_qreduce *qreduce, int rank, int64_t *rows, int64_t *cols);
+
+/* Where wait puts this rank's integers: limbs uint64[n_owned][n_limbs], borrowed until
+ * destroy. Needed before the first start. Local. STATE when active. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_set_output(pchan_qreduce *qreduce, uint64_t *limbs,
+                                                                pchan_error *err);
+
+/* Adds a tile to this node's contribution: element (r, c) of the tile goes to (i0 + r, j0 + c)
+ * when i0 + r <= j0 + c, and is ignored otherwise. Residues as for pchan_pack. Any rank of the
+ * node may add anywhere, at the same time as others. Local.
+ * ARG (nothing is added then), STATE while active. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_add(pchan_qreduce *qreduce, int64_t i0, int64_t j0,
+                                                         const pchan_array *tile, pchan_error *err);
+
+/* Starts a cycle with what has been added. Collective over comm, returns at once. STATE. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_start(pchan_qreduce *qreduce, pchan_error *err);
+
+/* Finishes the cycle. Collective over comm. Afterwards the contribution is zero again.
+ * TIMEOUT: still active. RANGE, on every rank: some integer has |x| >= 2^bits; err->rank is its
+ * owner and the message names (i, j); the object serves the next cycle. MPI: the object can only
+ * be destroyed. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_wait(pchan_qreduce *qreduce, int64_t timeout_ns,
+                                                          pchan_error *err);
+/* As pchan_channel_poll. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_poll(pchan_qreduce *qreduce, int64_t budget_ns, int *finished,
+                                                          pchan_error *err);
+
+/* The whole result at `root`: limbs uint64[n (n + 1) / 2][n_limbs], rank 0's elements first,
+ * then rank 1's and so on; NULL on other ranks. Collective over comm.
+ * ARG, STATE before the first cycle and while active, MPI. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_gather(pchan_qreduce *qreduce, int root, uint64_t *limbs,
+                                                            pchan_error *err);
+
+/* Local, cannot fail. */
+PCHAN_API int pchan_qreduce_active(const pchan_qreduce *qreduce);
+PCHAN_API void pchan_qreduce_get_stats(const pchan_qreduce *qreduce, pchan_qreduce_stats *stats);
+PCHAN_API int pchan_qreduce_n_nodes(const pchan_qreduce *qreduce);
+PCHAN_API int pchan_qreduce_node(const pchan_qreduce *qreduce, int rank); /* node number of a rank */
+
+/* Frees everything. Local, in any order, without communication. STATE when active. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_destroy(pchan_qreduce **qreduce, pchan_error *err);
+
+/* As pchan_channel_abandon. */
+PCHAN_API void pchan_qreduce_abandon(pchan_qreduce **qreduce);
+
+#endif /* PCHAN_NO_MPI */
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* PCHAN_H */
