@@ -34,7 +34,7 @@ static const char *peer_text(int peer, char *text, size_t size)
 
 void pch_operation_text(const pchan_channel *channel, int index, char *text, size_t size)
 {
-    const operation *op = &channel->operations[index];
+    const pch_operation *op = &channel->operations[index];
     char peer[16], tag[16];
     snprintf(tag, sizeof tag, "%d", op->tag);
     snprintf(text, size, "operation %d (%s %s, tag %s, %lld bytes)", index,
@@ -167,7 +167,7 @@ static pchan_status type_bytes(MPI_Datatype type, int64_t count, int64_t *bytes,
 }
 
 /* Makes the request. `op` is complete but for the request; count <= INT_MAX. */
-static pchan_status init_request(pchan_channel *channel, const operation *op, void *buf, int count, MPI_Datatype type,
+static pchan_status init_request(pchan_channel *channel, const pch_operation *op, void *buf, int count, MPI_Datatype type,
                                  MPI_Request *request, pchan_error *err)
 {
     *request = MPI_REQUEST_NULL;
@@ -179,7 +179,7 @@ static pchan_status init_request(pchan_channel *channel, const operation *op, vo
 }
 
 /* Appends the operation; takes over op->type_owned on success only. */
-static pchan_status append(pchan_channel *channel, const operation *op, void *buf, int count, MPI_Datatype type,
+static pchan_status append(pchan_channel *channel, const pch_operation *op, void *buf, int count, MPI_Datatype type,
                            int *index, pchan_error *err)
 {
     pchan_status status = reserve(channel, err);
@@ -203,7 +203,7 @@ static pchan_status register_plain(pchan_channel *channel, pchan_kind kind, void
     if (index) *index = 0;
     pchan_status status = pch_channel_enter(channel, name, err);
     if (status != PCHAN_OK) return status;
-    operation op = {.kind = kind, .peer = peer, .tag = tag, .type_owned = MPI_DATATYPE_NULL};
+    pch_operation op = {.kind = kind, .peer = peer, .tag = tag, .type_owned = MPI_DATATYPE_NULL};
     MPI_Datatype type = datatype;
     PCH_TRY(check_envelope(channel, kind, peer, tag, err));
     if (count < 0) status = pch_fail(err, PCHAN_ERR_ARG, "%s: count %lld is negative", name, (long long)count);
@@ -261,7 +261,7 @@ pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind,
     if (index) *index = 0;
     pchan_status status = pch_channel_enter(channel, name, err);
     if (status != PCHAN_OK) return status;
-    operation op = {.kind = kind, .peer = peer, .tag = tag, .type_owned = MPI_DATATYPE_NULL};
+    pch_operation op = {.kind = kind, .peer = peer, .tag = tag, .type_owned = MPI_DATATYPE_NULL};
     int64_t n = 0;
     PCH_TRY(check_envelope(channel, kind, peer, tag, err));
     PCH_TRY(count_elements(array, &n, name, err));
@@ -301,7 +301,7 @@ pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pc
 {
     pchan_status status = check_index(channel, index, err);
     if (status != PCHAN_OK) return status;
-    const operation *op = &channel->operations[index];
+    const pch_operation *op = &channel->operations[index];
     bool done = channel->active ? channel->one_by_one && op->done : channel->n_cycles > 0;
     *out = (pchan_operation){op->kind, op->peer, op->tag, op->bytes, done};
     return PCHAN_OK;
@@ -311,7 +311,7 @@ pchan_status pchan_channel_message(const pchan_channel *channel, int index, pcha
 {
     pchan_status status = check_index(channel, index, err);
     if (status != PCHAN_OK) return status;
-    const operation *op = &channel->operations[index];
+    const pch_operation *op = &channel->operations[index];
     if (channel->active ? !(channel->one_by_one && op->done) : channel->n_cycles == 0) {
         return pch_fail(err, PCHAN_ERR_STATE, "statuses: no cycle has been finished");
     }

@@ -14,13 +14,13 @@
 /* Comparing each operation with the others of its run is quadratic, so runs are kept short. */
 enum { LONGEST_RUN = 256 };
 
-static bool may_join(const pchan_channel *channel, const run *r, int i)
+static bool may_join(const pchan_channel *channel, const pch_run *r, int i)
 {
-    const operation *op = &channel->operations[i];
+    const pch_operation *op = &channel->operations[i];
     if (r->first + r->count != i || r->count == LONGEST_RUN) return false;
     if (op->peer == MPI_ANY_SOURCE || op->tag == MPI_ANY_TAG) return false;
     for (int k = r->first; k < i; k++) {
-        const operation *other = &channel->operations[k];
+        const pch_operation *other = &channel->operations[k];
         if (other->peer == op->peer && other->tag == op->tag) return false;
         if (other->peer == MPI_ANY_SOURCE || other->tag == MPI_ANY_TAG) return false;
     }
@@ -29,15 +29,15 @@ static bool may_join(const pchan_channel *channel, const run *r, int i)
 
 static void find_runs_of(pchan_channel *channel, pchan_kind kind)
 {
-    run *last = NULL;
+    pch_run *last = NULL;
     for (int i = 0; i < channel->n; i++) {
-        const operation *op = &channel->operations[i];
+        const pch_operation *op = &channel->operations[i];
         if (op->kind != kind || op->peer == MPI_PROC_NULL) continue;
         if (last && may_join(channel, last, i)) {
             last->count++;
         } else {
             last = &channel->runs[channel->n_runs++];
-            *last = (run){i, 1};
+            *last = (pch_run){i, 1};
         }
     }
 }
@@ -55,7 +55,7 @@ static void give_up_from(pchan_channel *channel, int first_run, int code)
 {
     for (int r = first_run; r < channel->n_runs; r++) {
         for (int k = 0; k < channel->runs[r].count; k++) {
-            operation *op = &channel->operations[channel->runs[r].first + k];
+            pch_operation *op = &channel->operations[channel->runs[r].first + k];
             op->mpi_code = code;
             op->done = true;
             channel->n_left--;
@@ -69,7 +69,7 @@ static void begin_one_by_one(pchan_channel *channel)
     channel->n_left = channel->n;
     channel->n_ready = channel->n_taken = 0;
     for (int i = 0; i < channel->n; i++) {
-        operation *op = &channel->operations[i];
+        pch_operation *op = &channel->operations[i];
         op->done = op->peer == MPI_PROC_NULL;
         op->mpi_code = MPI_SUCCESS;
         if (op->done) {
@@ -82,7 +82,7 @@ static void begin_one_by_one(pchan_channel *channel)
 static int start_runs(pchan_channel *channel, int *failed_run)
 {
     for (int r = 0; r < channel->n_runs; r++) {
-        run piece = channel->runs[r];
+        pch_run piece = channel->runs[r];
         MPI_Request *first = &channel->requests[piece.first];
         int code = piece.count == 1 ? MPI_Start(first) : MPI_Startall(piece.count, first);
         if (code != MPI_SUCCESS) {
@@ -125,7 +125,7 @@ done:
 
 static void mark_done(pchan_channel *channel, int index, const MPI_Status *status, int code)
 {
-    operation *op = &channel->operations[index];
+    pch_operation *op = &channel->operations[index];
     if (op->done) return;
     op->done = true;
     op->mpi_code = code;
@@ -330,7 +330,7 @@ void pch_channel_finish_at_finalize(pchan_channel *channel)
         if (poll(channel, &finished, NULL) != PCHAN_OK || finished) break;
     } while (pch_backoff_next(&backoff));
     for (int i = 0; i < channel->n && !finished; i++) {
-        const operation *op = &channel->operations[i];
+        const pch_operation *op = &channel->operations[i];
         if (op->done || op->kind != PCHAN_RECV || channel->requests[i] == MPI_REQUEST_NULL) continue;
         MPI_Cancel(&channel->requests[i]);
         MPI_Wait(&channel->requests[i], MPI_STATUS_IGNORE);

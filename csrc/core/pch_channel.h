@@ -13,20 +13,20 @@
 
 #include <stdatomic.h>
 
-typedef struct operation {
+typedef struct pch_operation {
     pchan_kind kind;
     int peer, tag;
     int64_t bytes;
     MPI_Datatype type_owned; /* MPI_DATATYPE_NULL: nothing to free */
     bool done;               /* kept only while the channel is in one-by-one mode */
     int mpi_code;            /* error of this cycle */
-} operation;
+} pch_operation;
 
 /* A stretch of `requests` that one MPI_Startall may start: its operations are of one kind and
  * no two of them can match the same message, since MPI_Startall starts in any order. */
-typedef struct run {
+typedef struct pch_run {
     int first, count;
-} run;
+} pch_run;
 
 struct pchan_channel {
     pch_live live;
@@ -36,10 +36,10 @@ struct pchan_channel {
     int64_t spin_ns;
 
     int n, capacity, n_real; /* operations; room; those that are not PROC_NULL */
-    operation *operations;
+    pch_operation *operations;
     MPI_Request *requests;
     MPI_Status *statuses;
-    run *runs; /* receives first, then sends */
+    pch_run *runs; /* receives first, then sends */
     int n_runs;
     bool runs_current;
 

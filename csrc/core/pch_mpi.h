@@ -6,6 +6,9 @@
 #ifndef PCH_MPI_H
 #define PCH_MPI_H
 
+#ifdef PCHAN_NO_MPI
+#error "include pch_mpi.h before the headers of the pure stages"
+#endif
 #include "../pchan.h"
 #include "pch_pure.h"
 

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The plan behind a pchan_qreduce, and the table that a strategy fills in. qreduce.c has the public
+ * functions and the cycle, plan.c makes and frees plans, agreement.c ends cycles.
+ */
+#ifndef PCH_QREDUCE_H
+#define PCH_QREDUCE_H
+
+#include "pch_mpi.h" /* first, see there */
+
+#include "pch_basis.h"
+#include "pch_channel.h"
+#include "pch_layout.h"
+#include "pch_window.h"
+
+/* What a cycle waits for, in order. */
+typedef enum pch_phase { PCH_ARRIVE, PCH_EXCHANGE, PCH_AGREE, PCH_FINISHED } pch_phase;
+
+/* HELPER: another object's wait makes progress for this one. */
+enum { PCH_FREE, PCH_CALLER, PCH_HELPER };
+
+enum { PCH_MAX_STEPS = 31, PCH_STRETCH = 64 };
+
+typedef struct pch_strategy {
+    const char *name;
+    /* Collective; may fail on some ranks only (the caller agrees). */
+    pchan_status (*create)(pchan_qreduce *q, pchan_error *err);
+    /* Called once a cycle, when the node's contribution is complete. */
+    pchan_status (*begin)(pchan_qreduce *q, pchan_error *err);
+    /* One step without waiting; *done when this rank's limbs are restored, and the parts of the
+     * window it used are zero again. Sets q->first_bad. */
+    pchan_status (*progress)(pchan_qreduce *q, bool *done, pchan_error *err);
+    void (*destroy)(pchan_qreduce *q);
+} pch_strategy;
+
+extern const pch_strategy pch_strategy_residues, pch_strategy_gather;
+
+/* Minimum of a number over all ranks in ceil(log2(size)) steps of one message each (dissemination,
+ * Hensgen, Finkel and Manber 1988); also a barrier. */
+typedef struct pch_agreement {
+    int n_steps, step;
+    int64_t sent[PCH_MAX_STEPS], received[PCH_MAX_STEPS], value;
+    pchan_channel *channels[PCH_MAX_STEPS];
+} pch_agreement;
+
+struct pchan_qreduce {
+    pch_live live;
+    pch_comm *entry, *node_entry; /* of comm; of the user's node_comm, or NULL */
+    MPI_Comm comm, node;
+    int rank, size, node_rank, node_size, n_nodes;
+    int *node_of;    /* [size] */
+    int *members;    /* [size] ranks by node */
+    int *node_first; /* [n_nodes + 1] into members */
+    int tag;         /* and tag + 1, tag + 2 */
+    int64_t buffer_bytes;
+
+    const pchan_basis *basis; /* borrowed */
+    pch_layout *layout;
+    pch_window *window;
+    int64_t first, n_local; /* own place and number of elements */
+    uint64_t *limbs;        /* borrowed, [n_local][n_limbs] */
+    uint64_t *stretch;      /* pack scratch [PCH_STRETCH][n_words] */
+    void *restore_scratch;
+
+    const pch_strategy *strategy;
+    void *plan; /* the strategy's */
+    pch_agreement agreement;
+
+    atomic_int busy; /* PCH_FREE, or who is inside */
+    bool active, broken, finalized, abandoned;
+    pch_phase phase;
+    uint64_t n_cycles;   /* started */
+    uint64_t n_finished; /* also with RANGE */
+    int64_t first_bad;   /* place of the first element out of range here, or INT64_MAX */
+    int64_t started_ns;
+    pchan_error failure; /* of progress made by another object's wait */
+    pchan_qreduce *next_active;
+    pchan_qreduce_stats stats, last; /* being measured; of the last cycle */
+};
+
+static inline uint64_t *pch_words_at(const pchan_qreduce *q, int64_t place)
+{
+    return q->window->words + place * q->basis->n_words;
+}
+
+static inline int64_t pch_words_bytes(const pchan_qreduce *q, int64_t n_elements)
+{
+    return n_elements * q->basis->n_words * (int64_t)sizeof(uint64_t);
+}
+
+/* plan.c */
+void pch_qreduce_dispose(pchan_qreduce *q);
+
+/* agreement.c */
+pchan_status pch_agreement_create(pchan_qreduce *q, pchan_error *err);
+pchan_status pch_agreement_begin(pch_agreement *a, int64_t value, pchan_error *err);
+pchan_status pch_agreement_progress(pch_agreement *a, bool *done, pchan_error *err);
+void pch_agreement_destroy(pch_agreement *a);
+
+/* qreduce.c */
+/* Restores n elements from `place` on into this rank's limbs and zeroes them in the window. */
+void pch_qreduce_restore_own(pchan_qreduce *q);
+
+#endif

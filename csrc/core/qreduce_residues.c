@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Strategy "residues": every node sends each owner its slice of the window; the owner adds the
+ * words it receives to its own node's slice and restores each element once.
+ *
+ * The exchange goes in rounds, one Channel each, registered at plan time: round k moves chunk k of
+ * every slice. Two rounds are under way at a time, with a buffer each, so that words are
+ * accumulated while the next ones travel. Sends come straight from the window.
+ *
+ * On node m the owners of other nodes are dealt to m's ranks in turn, so that no rank serves more
+ * than one owner above its share.
+ */
+#include "pch_qreduce.h"
+
+#include <string.h>
+
+enum { IN_FLIGHT = 2 };
+
+typedef struct transfer { /* of one chunk per round */
+    int peer;
+    int64_t first, n; /* the slice: places in the window */
+} transfer;
+
+typedef struct residues_plan {
+    int64_t chunk; /* elements per message */
+    int n_sends, n_recvs, n_rounds, round;
+    transfer *sends;  /* slices of other nodes' owners that this rank sends */
+    int *sources;     /* [n_recvs] ranks that send this rank's slice, one per other node */
+    pchan_channel **rounds;
+    uint64_t *buffers; /* [IN_FLIGHT][n_recvs][at most chunk][n_words] */
+    int64_t buffer_elements;
+} residues_plan;
+
+/* Which rank of node serves owner: the owners that need service, in rank order, take turns. */
+static int sender_for(const pchan_qreduce *q, int node, int owner)
+{
+    int turn = 0, n_members = q->node_first[node + 1] - q->node_first[node];
+    for (int o = 0; o < owner; o++) turn += q->node_of[o] != node && pch_layout_n_owned(q->layout, o) > 0;
+    return q->members[q->node_first[node] + turn % n_members];
+}
+
+static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
+{
+    int node = q->node_of[q->rank], turn = 0;
+    for (int o = 0; o < q->size; o++) {
+        if (q->node_of[o] == node || pch_layout_n_owned(q->layout, o) == 0) continue;
+        if (turn++ % q->node_size != q->node_rank) continue;
+        plan->sends[plan->n_sends++] = (transfer){o, pch_layout_offset(q->layout, o), pch_layout_n_owned(q->layout, o)};
+    }
+    for (int m = 0; m < q->n_nodes && q->n_local; m++) {
+        if (m != node) plan->sources[plan->n_recvs++] = sender_for(q, m, q->rank);
+    }
+}
+
+static void count_rounds(const pchan_qreduce *q, residues_plan *plan)
+{
+    int64_t per_buffer = q->buffer_bytes / IN_FLIGHT / (q->n_nodes > 1 ? q->n_nodes - 1 : 1);
+    plan->chunk = per_buffer / pch_words_bytes(q, 1);
+    if (plan->chunk < 1) plan->chunk = 1;
+    int64_t longest = plan->n_recvs ? q->n_local : 0;
+    for (int s = 0; s < plan->n_sends; s++) {
+        if (plan->sends[s].n > longest) longest = plan->sends[s].n;
+    }
+    plan->n_rounds = (int)((longest + plan->chunk - 1) / plan->chunk);
+    plan->buffer_elements = q->n_local < plan->chunk ? q->n_local : plan->chunk;
+}
+
+/* Chunk k of a slice of n elements. */
+static int64_t chunk_length(const residues_plan *plan, int64_t n, int k)
+{
+    int64_t left = n - k * plan->chunk;
+    return left < 0 ? 0 : left < plan->chunk ? left : plan->chunk;
+}
+
+static uint64_t *buffer_of(const pchan_qreduce *q, const residues_plan *plan, int round, int recv)
+{
+    int64_t number = (int64_t)(round % IN_FLIGHT) * plan->n_recvs + recv;
+    return plan->buffers + number * plan->buffer_elements * q->basis->n_words;
+}
+
+static pchan_status make_round(pchan_qreduce *q, residues_plan *plan, int k, pchan_error *err)
+{
+    const pchan_channel_options options = {.shared_comm = 1};
+    int64_t n_words = q->basis->n_words;
+    pchan_status status;
+    PCH_TRY(pchan_channel_create(q->comm, &options, &plan->rounds[k], err));
+    int64_t n = chunk_length(plan, q->n_local, k);
+    for (int r = 0; r < plan->n_recvs && n; r++) {
+        PCH_TRY(pchan_channel_recv_init(plan->rounds[k], buffer_of(q, plan, k, r), n * n_words, MPI_UINT64_T,
+                                        plan->sources[r], q->tag + 1, NULL, err));
+    }
+    for (int s = 0; s < plan->n_sends; s++) {
+        const transfer *t = &plan->sends[s];
+        n = chunk_length(plan, t->n, k);
+        if (!n) continue;
+        PCH_TRY(pchan_channel_send_init(plan->rounds[k], pch_words_at(q, t->first + k * plan->chunk), n * n_words,
+                                        MPI_UINT64_T, t->peer, q->tag + 1, NULL, err));
+    }
+done:
+    return status;
+}
+
+static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
+{
+    residues_plan *plan;
+    pchan_status status;
+    PCH_TRY(PCH_ALLOC(plan, 1, err));
+    q->plan = plan;
+    PCH_TRY(PCH_ALLOC(plan->sends, (size_t)q->size, err));
+    PCH_TRY(PCH_ALLOC(plan->sources, (size_t)q->n_nodes, err));
+    find_transfers(q, plan);
+    count_rounds(q, plan);
+    size_t n = (size_t)(IN_FLIGHT * plan->n_recvs) * (size_t)plan->buffer_elements * (size_t)q->basis->n_words;
+    PCH_TRY(PCH_ALLOC(plan->buffers, n, err));
+    PCH_TRY(PCH_ALLOC(plan->rounds, (size_t)plan->n_rounds, err));
+    for (int k = 0; k < plan->n_rounds; k++) PCH_TRY(make_round(q, plan, k, err));
+    q->stats.bytes_held += (int64_t)(n * sizeof(uint64_t));
+done:
+    return status;
+}
+
+static pchan_status residues_begin(pchan_qreduce *q, pchan_error *err)
+{
+    residues_plan *plan = q->plan;
+    pchan_status status = PCHAN_OK;
+    plan->round = 0;
+    for (int k = 0; k < IN_FLIGHT && k < plan->n_rounds && status == PCHAN_OK; k++) {
+        status = pchan_channel_start(plan->rounds[k], err);
+    }
+    return status;
+}
+
+/* What round k received is added, what it sent is zeroed. */
+static void finish_round(pchan_qreduce *q, residues_plan *plan, int k)
+{
+    int64_t begin_ns = pch_now_ns(), n = chunk_length(plan, q->n_local, k);
+    for (int r = 0; r < plan->n_recvs && n; r++) {
+        pchan_accumulate(q->basis, pch_words_at(q, q->first + k * plan->chunk), buffer_of(q, plan, k, r), (size_t)n);
+    }
+    q->stats.accumulate_ns += pch_now_ns() - begin_ns;
+    for (int s = 0; s < plan->n_sends; s++) {
+        const transfer *t = &plan->sends[s];
+        n = chunk_length(plan, t->n, k);
+        if (n) memset(pch_words_at(q, t->first + k * plan->chunk), 0, (size_t)pch_words_bytes(q, n));
+        q->stats.bytes_sent += pch_words_bytes(q, n);
+    }
+}
+
+static pchan_status residues_progress(pchan_qreduce *q, bool *done, pchan_error *err)
+{
+    residues_plan *plan = q->plan;
+    pchan_status status = PCHAN_OK;
+    while (plan->round < plan->n_rounds) {
+        int finished;
+        PCH_TRY(pchan_channel_poll(plan->rounds[plan->round], 0, &finished, err));
+        if (!finished) return PCHAN_OK;
+        finish_round(q, plan, plan->round++);
+        int next = plan->round + IN_FLIGHT - 1;
+        if (next < plan->n_rounds) PCH_TRY(pchan_channel_start(plan->rounds[next], err));
+    }
+    pch_qreduce_restore_own(q);
+    *done = true;
+done:
+    return status;
+}
+
+static void residues_destroy(pchan_qreduce *q)
+{
+    residues_plan *plan = q->plan;
+    if (!plan) return;
+    for (int k = 0; plan->rounds && k < plan->n_rounds; k++) pchan_channel_abandon(&plan->rounds[k]);
+    pch_free(plan->rounds);
+    pch_free(plan->sends);
+    pch_free(plan->sources);
+    pch_free(plan->buffers);
+    pch_free(plan);
+    q->plan = NULL;
+}
+
+const pch_strategy pch_strategy_residues = {"residues", residues_create, residues_begin, residues_progress,
+                                            residues_destroy};

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * _core.QReduce: one pchan_qreduce, its basis, and the array that wait fills. pchan.QReduceScatter
+ * derives from it and turns its arguments into handles and numbers.
+ */
+#include "pchan_python.h"
+
+#include <stdbool.h>
+
+enum { SLICE_NS = 20000000 };
+
+typedef struct {
+    PyObject_HEAD
+    pchan_qreduce *qreduce; /* NULL: freed */
+    PyObject *basis;
+    Py_buffer output; /* .obj NULL: none */
+} QReduceObject;
+
+static QReduceObject *self_of(PyObject *object)
+{
+    return (QReduceObject *)object;
+}
+
+static PyObject *fail(PyObject *object, const pchan_error *err)
+{
+    return raise_error(state_of(Py_TYPE(object)), err);
+}
+
+static pchan_qreduce *living(PyObject *object, const char *what)
+{
+    pchan_qreduce *q = self_of(object)->qreduce;
+    if (!q) PyErr_Format(state_of(Py_TYPE(object))->state_error, "%s: the reduce-scatter has been freed", what);
+    return q;
+}
+
+static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"comm", "n", "basis", "layout", "node_comm", "strategy", "buffer_bytes", NULL};
+    PyObject *comm_handle, *basis_object, *node_handle;
+    long long n, buffer_bytes;
+    int kind, grid_rows, grid_cols, block;
+    MPI_Comm comm, node_comm;
+    pchan_qreduce_options options = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLO(iiii)OsL", names, &comm_handle, &n, &basis_object, &kind,
+                                     &grid_rows, &grid_cols, &block, &node_handle, &options.strategy, &buffer_bytes)) {
+        return NULL;
+    }
+    const pchan_basis *basis = basis_from_object(basis_object);
+    if (!basis || comm_from_handle(comm_handle, &comm) < 0) return NULL;
+    if (node_handle != Py_None) {
+        if (comm_from_handle(node_handle, &node_comm) < 0) return NULL;
+        options.node_comm = &node_comm;
+    }
+    options.layout = (pchan_layout){(pchan_layout_kind)kind, grid_rows, grid_cols, block};
+    options.buffer_bytes = buffer_bytes;
+    QReduceObject *self = (QReduceObject *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->basis = Py_NewRef(basis_object);
+    pchan_error err;
+    pchan_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = pchan_qreduce_create(comm, n, basis, &options, &self->qreduce, &err);
+    Py_END_ALLOW_THREADS
+    if (status != PCHAN_OK) {
+        raise_error(state_of(type), &err);
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *qreduce_set_output(PyObject *object, PyObject *limbs)
+{
+    QReduceObject *self = self_of(object);
+    pchan_qreduce *q = living(object, "set_output");
+    Py_buffer view;
+    pchan_error err;
+    if (!q) return NULL;
+    if (PyObject_GetBuffer(limbs, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
+    if (pchan_qreduce_set_output(q, view.buf, &err) != PCHAN_OK) {
+        PyBuffer_Release(&view);
+        return fail(object, &err);
+    }
+    if (self->output.obj) PyBuffer_Release(&self->output);
+    self->output = view;
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_add(PyObject *object, PyObject *args)
+{
+    long long i0, j0;
+    PyObject *tile;
+    Py_buffer view;
+    pchan_array array;
+    pchan_error err;
+    pchan_status status;
+    if (!PyArg_ParseTuple(args, "LLO", &i0, &j0, &tile)) return NULL;
+    pchan_qreduce *q = living(object, "add");
+    if (!q || array_from_object(tile, &view, &array) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = pchan_qreduce_add(q, i0, j0, &array, &err);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&view);
+    if (status != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_start(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    pchan_qreduce *q = living(object, "start");
+    pchan_error err;
+    if (!q) return NULL;
+    if (pchan_qreduce_start(q, &err) != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_wait(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = Py_None;
+    int64_t left_ns;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout)) return NULL;
+    if (timeout_from_object(timeout, &left_ns) < 0) return NULL;
+    pchan_qreduce *q = living(object, "wait");
+    pchan_error err;
+    int finished = 0;
+    if (!q) return NULL;
+    pchan_status status = PCHAN_OK;
+    do {
+        int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
+        Py_BEGIN_ALLOW_THREADS
+        status = pchan_qreduce_poll(q, slice_ns, &finished, &err);
+        Py_END_ALLOW_THREADS
+        if (left_ns > 0) left_ns -= slice_ns;
+        if (status == PCHAN_OK && !finished && PyErr_CheckSignals() < 0) return NULL;
+    } while (status == PCHAN_OK && !finished && left_ns != 0);
+    if (status == PCHAN_OK && !finished) status = pchan_qreduce_wait(q, 0, &err);
+    if (status != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_test(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    pchan_qreduce *q = living(object, "test");
+    pchan_error err;
+    int finished;
+    if (!q) return NULL;
+    if (pchan_qreduce_poll(q, 0, &finished, &err) != PCHAN_OK) return fail(object, &err);
+    return PyBool_FromLong(finished);
+}
+
+static PyObject *qreduce_gather(PyObject *object, PyObject *args)
+{
+    int root;
+    PyObject *limbs;
+    Py_buffer view = {0};
+    pchan_error err;
+    pchan_status status;
+    if (!PyArg_ParseTuple(args, "iO", &root, &limbs)) return NULL;
+    pchan_qreduce *q = living(object, "gather");
+    if (!q) return NULL;
+    if (limbs != Py_None && PyObject_GetBuffer(limbs, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = pchan_qreduce_gather(q, root, view.buf, &err);
+    Py_END_ALLOW_THREADS
+    if (view.obj) PyBuffer_Release(&view);
+    if (status != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_n_owned(PyObject *object, PyObject *rank)
+{
+    int r = (int)PyLong_AsLong(rank);
+    if (r == -1 && PyErr_Occurred()) return NULL;
+    pchan_qreduce *q = living(object, "n_owned");
+    return q ? PyLong_FromLongLong(pchan_qreduce_n_owned(q, r)) : NULL;
+}
+
+static PyObject *qreduce_owned(PyObject *object, PyObject *args)
+{
+    int rank;
+    PyObject *rows_object, *cols_object;
+    Py_buffer rows, cols;
+    if (!PyArg_ParseTuple(args, "iOO", &rank, &rows_object, &cols_object)) return NULL;
+    pchan_qreduce *q = living(object, "owned");
+    if (!q || PyObject_GetBuffer(rows_object, &rows, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
+    if (PyObject_GetBuffer(cols_object, &cols, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&rows);
+        return NULL;
+    }
+    Py_ssize_t bytes = (Py_ssize_t)pchan_qreduce_n_owned(q, rank) * 8;
+    bool fits = rows.len == bytes && cols.len == bytes;
+    if (fits) pchan_qreduce_owned(q, rank, rows.buf, cols.buf);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&cols);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "owned: rows and cols must be int64 arrays of n_owned(rank)");
+    Py_RETURN_NONE;
+}
+
+static PyObject *qreduce_stats(PyObject *object, void *unused)
+{
+    (void)unused;
+    pchan_qreduce *q = living(object, "stats");
+    pchan_qreduce_stats s;
+    if (!q) return NULL;
+    pchan_qreduce_get_stats(q, &s);
+    return Py_BuildValue("{sdsdsdsdsdsLsLsL}", "add_s", 1e-9 * (double)s.add_ns, "pack_s", 1e-9 * (double)s.pack_ns,
+                         "exchange_s", 1e-9 * (double)s.exchange_ns, "accumulate_s", 1e-9 * (double)s.accumulate_ns,
+                         "restore_s", 1e-9 * (double)s.restore_ns, "bytes_sent", (long long)s.bytes_sent, "bytes_held",
+                         (long long)s.bytes_held, "n_local", (long long)s.n_local);
+}
+
+static PyObject *qreduce_active(PyObject *object, void *unused)
+{
+    (void)unused;
+    pchan_qreduce *q = self_of(object)->qreduce;
+    return PyBool_FromLong(q && pchan_qreduce_active(q));
+}
+
+static PyObject *qreduce_freed(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(!self_of(object)->qreduce);
+}
+
+static PyObject *qreduce_n_nodes(PyObject *object, void *unused)
+{
+    (void)unused;
+    pchan_qreduce *q = living(object, "n_nodes");
+    return q ? PyLong_FromLong(pchan_qreduce_n_nodes(q)) : NULL;
+}
+
+static PyObject *qreduce_free(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    QReduceObject *self = self_of(object);
+    pchan_error err;
+    if (pchan_qreduce_destroy(&self->qreduce, &err) != PCHAN_OK) return fail(object, &err);
+    if (self->output.obj) PyBuffer_Release(&self->output);
+    Py_RETURN_NONE;
+}
+
+/* As for a channel: what an active cycle may still write into is kept for the rest of the process. */
+static void qreduce_finalize(PyObject *object)
+{
+    QReduceObject *self = self_of(object);
+    PyObject *type, *value, *traceback;
+    if (!self->qreduce) return;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (pchan_qreduce_active(self->qreduce)) {
+        Py_XINCREF(self->basis);
+        Py_XINCREF(self->output.obj);
+        if (PyErr_ResourceWarning(object, 1, "a reduce-scatter was dropped while active; its memory is kept") < 0) {
+            PyErr_WriteUnraisable(object);
+        }
+    }
+    pchan_qreduce_abandon(&self->qreduce);
+    PyErr_Restore(type, value, traceback);
+}
+
+static int qreduce_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(self_of(object)->basis);
+    Py_VISIT(self_of(object)->output.obj);
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+static void qreduce_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    if (PyObject_CallFinalizerFromDealloc(object) < 0) return;
+    PyObject_GC_UnTrack(object);
+    if (self_of(object)->output.obj) PyBuffer_Release(&self_of(object)->output);
+    Py_CLEAR(self_of(object)->basis);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef qreduce_methods[] = {
+    {"set_output", qreduce_set_output, METH_O, "set_output(limbs)\n--\n\nWhere wait puts this rank's integers."},
+    {"add_tile", qreduce_add, METH_VARARGS, "add_tile(i0, j0, tile)\n--\n\nAdds residues [n_primes, rows, cols]."},
+    {"start", qreduce_start, METH_NOARGS,
+     "start()\n--\n\nStarts a cycle with what has been added. Collective, returns at once.\n\n"
+     "Raises StateError when active or freed."},
+    {"wait", (PyCFunction)(void (*)(void))qreduce_wait, METH_VARARGS | METH_KEYWORDS,
+     "wait(timeout=None)\n--\n\nFinishes the cycle; limbs then hold this rank's elements, and the contribution is\n"
+     "zero again. Collective. timeout is in seconds.\n\n"
+     "Raises RangeError on every rank when some |x| >= 2**bits, naming the owner and (i, j): the object then serves\n"
+     "the next cycle; WaitTimeout, still active; StateError when nothing was started; MPIError."},
+    {"test", qreduce_test, METH_NOARGS,
+     "test()\n--\n\nTrue when the cycle is over. Never waits (except with strategy 'gather')."},
+    {"gather_into", qreduce_gather, METH_VARARGS, "gather_into(root, limbs)\n--\n\nAll limbs, by owner, at root."},
+    {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
+    {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},
+    {"free", qreduce_free, METH_NOARGS,
+     "free()\n--\n\nFrees everything. Local; does nothing the second time. StateError when active."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef qreduce_getset[] = {
+    {"stats", qreduce_stats, NULL,
+     "Of this rank's last cycle: add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds), bytes_sent (to other\n"
+     "nodes), bytes_held (share of the window, buffers, tables), n_local.",
+     NULL},
+    {"active", qreduce_active, NULL, "True between start and the end of the cycle.", NULL},
+    {"freed", qreduce_freed, NULL, "True after free().", NULL},
+    {"n_nodes", qreduce_n_nodes, NULL, "Number of nodes.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot qreduce_slots[] = {
+    {Py_tp_doc, "QReduce(comm, n, basis, layout, node_comm, strategy, buffer_bytes)\n--\n\nThe C core's\n"
+                "reduce-scatter; use pchan.QReduceScatter."},
+    {Py_tp_new, qreduce_new},
+    {Py_tp_dealloc, qreduce_dealloc},
+    {Py_tp_finalize, qreduce_finalize},
+    {Py_tp_traverse, qreduce_traverse},
+    {Py_tp_methods, qreduce_methods},
+    {Py_tp_getset, qreduce_getset},
+    {0, NULL},
+};
+
+PyType_Spec qreduce_spec = {
+    .name = "pchan._core.QReduce",
+    .basicsize = sizeof(QReduceObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = qreduce_slots,
+};

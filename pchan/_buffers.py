@@ -1,0 +1,167 @@
+"""What send_init and recv_init accept as a buffer, taken apart for the C core.
+
+An array travels in row-major order of its indices (the last index fastest), whatever its order in memory: a
+Fortran-ordered array arrives with the same element at the same index. Strided views are not copied.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+__all__ = ["Message", "message_from"]
+
+
+class Message(NamedTuple):
+    """Plain: `count` elements of `datatype` at `address`. Strided: shape and strides (bytes) instead of count."""
+
+    holder: Any  # keeps the memory alive, and exported so that it cannot be resized
+    address: int
+    count: int
+    datatype: MPI.Datatype
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    temporary: bool = False  # the datatype is ours to free after registration
+
+
+def message_from(buf: Any, writable: bool) -> Message:
+    """Takes an array or a specification of mpi4py's apart. TypeError, ValueError or BufferError."""
+    if buf is None or isinstance(buf, type(MPI.BOTTOM)):
+        raise TypeError("MPI.BOTTOM, MPI.IN_PLACE and None are not buffers here: pass the array itself")
+    if isinstance(buf, list | tuple):
+        return _from_specification(buf, writable)
+    array = _as_array(buf, writable)
+    return _from_array(array, writable)
+
+
+def _as_array(buf: Any, writable: bool) -> npt.NDArray[Any]:
+    """The memory of `buf` as an array; no copy is made."""
+    if not isinstance(buf, np.ndarray):
+        if hasattr(buf, "__cuda_array_interface__") or _on_device(buf):
+            raise TypeError(f"{type(buf).__name__} lies in a device's memory: copy it to a NumPy array first")
+        try:
+            view = memoryview(buf)
+        except TypeError:
+            raise TypeError(
+                f"{type(buf).__name__} is not a buffer: pass a NumPy array, an object with the buffer protocol, or "
+                "[buffer, count, datatype]"
+            ) from None
+        buf = np.asarray(view)
+    if buf.dtype.hasobject:
+        raise TypeError("arrays of Python objects cannot travel by MPI: use an array of numbers, or pickle it yourself")
+    if not buf.dtype.isnative:
+        raise TypeError(
+            f"foreign byte order ({buf.dtype.str}): use array.astype(array.dtype.newbyteorder('='))"
+        )
+    if writable and not buf.flags.writeable:
+        raise BufferError("the receive buffer is read-only: pass a writable array")
+    return buf  # type: ignore[no-any-return]
+
+
+def _on_device(buf: Any) -> bool:
+    try:
+        return bool(buf.__dlpack_device__()[0] not in (1, 3))  # CPU, pinned host memory
+    except (AttributeError, TypeError):
+        return False
+
+
+def _holder(array: npt.NDArray[Any]) -> Any:
+    """A buffer export of the array. datetime64 and the like have none; the reference must do."""
+    try:
+        return memoryview(array)
+    except (ValueError, TypeError, BufferError):
+        return array
+
+
+def _predefined(dtype: np.dtype[Any]) -> MPI.Datatype | None:
+    if dtype.kind not in "biufc":
+        return None
+    try:
+        datatype = MPI.Datatype.fromcode(dtype.char)
+    except (ValueError, KeyError, AttributeError):
+        return None
+    ours: bool = datatype != MPI.DATATYPE_NULL and datatype.Get_size() == dtype.itemsize
+    return datatype if ours else None
+
+
+def _from_array(array: npt.NDArray[Any], writable: bool) -> Message:
+    address, holder = int(array.__array_interface__["data"][0]), _holder(array)
+    datatype = _predefined(array.dtype)
+    if array.size <= 1 or array.flags.c_contiguous:
+        if datatype is None:
+            return Message(holder, address, array.nbytes, MPI.BYTE)
+        return Message(holder, address, array.size, datatype)
+    dims = [d for d in range(array.ndim) if array.shape[d] > 1]
+    shape, strides = tuple(array.shape[d] for d in dims), tuple(array.strides[d] for d in dims)
+    if writable and 0 in strides:
+        raise ValueError("the receive buffer has several elements at one place (stride 0)")
+    if datatype is not None:
+        return Message(holder, address, 0, datatype, shape, strides)
+    element = MPI.BYTE.Create_contiguous(array.dtype.itemsize)
+    return Message(holder, address, 0, element, shape, strides, temporary=True)
+
+
+# ---- mpi4py's specifications: [buf, datatype], [buf, count, datatype], [buf, (count, displacement), datatype] ----
+
+
+def _from_specification(spec: list[Any] | tuple[Any, ...], writable: bool) -> Message:
+    if not 2 <= len(spec) <= 3 or isinstance(spec[0], int | float | complex):
+        raise TypeError("a buffer specification is [buffer, datatype] or [buffer, count, datatype]")
+    datatype = spec[-1]
+    if isinstance(datatype, str):
+        try:
+            datatype = MPI.Datatype.fromcode(datatype)
+        except (ValueError, KeyError):
+            raise ValueError(f"unknown datatype code {datatype!r}") from None
+    if not isinstance(datatype, MPI.Datatype):
+        raise TypeError(f"the last item of a buffer specification must be an MPI datatype, not {spec[-1]!r}")
+    if datatype == MPI.DATATYPE_NULL:
+        raise ValueError("the datatype is DATATYPE_NULL (or was freed)")
+    if spec[0] is None or isinstance(spec[0], type(MPI.BOTTOM)):
+        raise TypeError("MPI.BOTTOM and None are not buffers here: pass the array itself")
+    array = _as_array(spec[0], writable)
+    if not array.flags.c_contiguous and not array.flags.f_contiguous and array.size > 1:
+        raise ValueError("with a datatype the buffer must be contiguous; or pass the strided view alone")
+    return _counted(array, spec[1] if len(spec) == 3 else None, datatype)
+
+
+def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Message:
+    _lower, extent = datatype.Get_extent()
+    true_lower, true_extent = datatype.Get_true_extent()
+    displacement = 0
+    if isinstance(count, list | tuple):
+        if len(count) != 2:
+            raise ValueError("(count, displacement) is expected")
+        count, displacement = (_natural(x, name) for x, name in zip(count, ("count", "displacement"), strict=True))
+    elif count is not None:
+        count = _natural(count, "count")
+    start = displacement * extent
+    if count is None:
+        room = array.nbytes - start
+        if extent <= 0 or room < 0 or room % extent:
+            raise ValueError(f"the buffer's {array.nbytes} bytes are not a whole number of elements of {extent} bytes")
+        count = room // extent
+    if count:
+        first = start + true_lower
+        last = start + (count - 1) * extent + true_lower + true_extent
+        if min(first, last) < 0 or last > array.nbytes:
+            raise ValueError(
+                f"{count} elements of the datatype at displacement {displacement} take bytes {first} to {last} of a "
+                f"buffer of {array.nbytes}"
+            )
+    address = int(array.__array_interface__["data"][0]) + start
+    return Message(_holder(array), address, count, datatype)
+
+
+def _natural(value: Any, name: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    if not 0 <= number < 2**62:
+        raise ValueError(f"{name} = {number} is out of range")
+    return number

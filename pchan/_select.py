@@ -1,0 +1,47 @@
+"""Finds the build of the C core that fits the MPI library mpi4py has loaded."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib import util
+from types import ModuleType
+
+BUILDS = {"mpich": "MPICH's ABI", "openmpi": "Open MPI's ABI", "abi": "the MPI standard ABI"}
+
+
+def installed_builds() -> list[str]:
+    """Names of the ABIs that the core was compiled for."""
+    return [abi for abi in BUILDS if util.find_spec(f"pchan._core_{abi}")]
+
+
+def abi_of_mpi4py() -> str:
+    """The ABI of mpi4py's MPI, "mpich", "openmpi" or "abi"."""
+    from mpi4py import MPI
+
+    if getattr(MPI, "Get_abi_version", lambda: (-1, -1))()[0] > 0:
+        return "abi"
+    return "mpich" if MPI._sizeof(MPI.Comm) == 4 else "openmpi"
+
+
+def _mismatch(wanted: str, present: list[str]) -> str:
+    from mpi4py import MPI
+
+    library = MPI.Get_library_version().strip("\0").partition("\n")[0]
+    built = " and ".join(BUILDS[abi] for abi in present) or "no MPI at all"
+    wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
+    return (
+        f"mpi4py uses {library} with {BUILDS[wanted]}, but pchan was built for {built}. Rebuild pchan with the "
+        f"compiler of mpi4py's MPI: PCHAN_BUILD_MPICC=/path/to/{wrapper} pip install --no-cache-dir "
+        "--force-reinstall --no-deps pchan (or give the path of its source)"
+    )
+
+
+def load() -> ModuleType:
+    """The fitting build, also registered as ``pchan._core``. ImportError when there is none."""
+    wanted, present = abi_of_mpi4py(), installed_builds()
+    if wanted not in present:
+        raise ImportError(_mismatch(wanted, present))
+    core = importlib.import_module(f"pchan._core_{wanted}")
+    sys.modules["pchan._core"] = core
+    return core

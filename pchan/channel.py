@@ -1,0 +1,149 @@
+"""A set of messages over persistent MPI requests: registered once, started and waited for every iteration."""
+
+from __future__ import annotations
+
+import operator
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from mpi4py import MPI
+
+from . import _core
+from ._buffers import message_from
+
+__all__ = ["Channel", "Operation"]
+
+_SEND, _RECV = 0, 1
+
+
+class Operation(NamedTuple):
+    """A registered message: "send" or "recv", peer rank, tag, size in bytes, and how it travels ("mpi")."""
+
+    kind: str
+    peer: int
+    tag: int
+    nbytes: int
+    transport: str
+
+
+def _int(value: Any, what: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, not {type(value).__name__}") from None
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{what} = {number} is out of range")
+    return number
+
+
+class Channel(_core.Channel):
+    """Messages to and from other ranks, started and finished together.
+
+    ::
+
+        with pchan.Channel(comm) as ch:
+            ch.send_init(right_edge, dest=right)
+            ch.recv_init(left_halo, source=left)
+            for step in range(n_steps):
+                ch.start()
+                ...                          # compute what needs no halo
+                ch.wait()
+
+    Every cycle starts the receives before the sends, each in the order of registration; messages between the same
+    two ranks with the same tag meet in that order. Registering and freeing need an idle channel.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        The first private channel on a communicator is collective over it: it makes the duplicate on which pchan's
+        messages travel. Making further ones is local. With private=True the communicator may be freed afterwards.
+    private : bool, default True
+        False: messages travel on `comm` itself, so that the other end may use plain MPI calls.
+
+    Raises
+    ------
+    TypeError, ValueError : not a communicator, COMM_NULL, an intercommunicator.
+    StateError : MPI is not running.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __new__(cls, comm: MPI.Intracomm, private: bool = True) -> Channel:
+        if not isinstance(comm, MPI.Comm):
+            raise TypeError(f"Channel: comm must be an mpi4py communicator, not {type(comm).__name__}")
+        return super().__new__(cls, comm, comm.handle, bool(private))
+
+    def send_init(self, buf: Any, dest: int, tag: int = 0) -> int:
+        """Registers a message to `dest` and returns its index. Local; nothing is sent before start().
+
+        Parameters
+        ----------
+        buf : array-like
+            A NumPy array or strided view, any object with the buffer protocol, or mpi4py's ``[buf, datatype]``,
+            ``[buf, count, datatype]``, ``[buf, (count, displacement), datatype]``. It is read in every cycle from
+            start() to wait(), never copied, and kept alive until free(). Arrays travel in row-major order of their
+            indices, whatever their order in memory.
+        dest : int
+            A rank, or MPI.PROC_NULL.
+        tag : int, 0 to the communicator's TAG_UB
+
+        Raises
+        ------
+        TypeError, ValueError, BufferError : nothing is registered then.
+        StateError : the channel is active or freed.
+        """
+        return self._register(_SEND, buf, _int(dest, "send_init: dest"), _int(tag, "send_init: tag"))
+
+    def recv_init(self, buf: Any, source: int, tag: int = 0) -> int:
+        """Registers room for a message from `source` and returns its index. Local. As :meth:`send_init`.
+
+        `buf` must be writable. `source` may be MPI.ANY_SOURCE, and `tag` MPI.ANY_TAG.
+        """
+        return self._register(_RECV, buf, _int(source, "recv_init: source"), _int(tag, "recv_init: tag"))
+
+    def _register(self, kind: int, buf: Any, peer: int, tag: int) -> int:
+        try:
+            m = message_from(buf, kind == _RECV)
+        except (TypeError, ValueError, BufferError) as e:
+            name = ("send_init", "recv_init")[kind]
+            raise type(e)(f"{name} (operation {len(self)}, peer {peer}, tag {tag}): {e}") from None
+        if m.shape is None:
+            return self.add(kind, m.holder, m.address, m.count, m.datatype.handle, peer, tag)
+        try:
+            assert m.strides is not None
+            return self.add_strided(kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag)
+        finally:
+            if m.temporary:
+                m.datatype.Free()
+
+    @property
+    def connected(self) -> bool:
+        """False: every message goes through MPI."""
+        return False
+
+    def __getitem__(self, index: int) -> Operation:
+        n, i = len(self), operator.index(index)
+        if not -n <= i < n:
+            raise IndexError(f"operation {i} does not exist; the channel has {n}")
+        kind, peer, tag, nbytes, _done = self.operation(i % n)
+        return Operation(kind, peer, tag, nbytes, "mpi")
+
+    def __bool__(self) -> bool:
+        return True  # an empty channel is a channel
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not self.active:  # do not hide the error that left it active
+            self.free()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Channel cannot be pickled or copied: its requests belong to this process")
+
+    def __repr__(self) -> str:
+        if self.freed:
+            return "<Channel, freed>"
+        return f"<Channel of {len(self)} operations, {'active' if self.active else 'idle'}>"

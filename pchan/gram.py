@@ -1,0 +1,3 @@
+class Gram: pass
+class GramPlan: pass
+def gram(): pass

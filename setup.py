@@ -1,0 +1,95 @@
+"""Compiles csrc once per MPI ABI whose compiler wrapper is found; pyproject.toml has the rest."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from glob import glob
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+NO_COMPILER = """
+pchan needs an MPI compiler wrapper (mpicc) to build, and found none.
+  pip install mpich                      into the same environment, or
+  apt install libmpich-dev mpich         (dnf install mpich-devel, conda install mpich), or
+  module load mpich                      on a cluster,
+or name one: PCHAN_BUILD_MPICC=/path/to/mpicc pip install ."""
+
+
+def wrappers():
+    """Compiler wrappers in order of preference, as absolute paths."""
+    named = os.environ.get("PCHAN_BUILD_MPICC") or os.environ.get("MPICC")
+    if named:
+        found = [shutil.which(name) or sys.exit(f"pchan: no such MPI compiler: {name}") for name in named.split(os.pathsep)]
+        return found
+    # under pip's build isolation "scripts" is still that of the environment pip installs into
+    path = os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts"), f"{sys.prefix}/bin"])
+    return [w for w in (shutil.which(name, path=path) for name in ("mpicc", "mpicc_abi")) if w]
+
+
+def abi_of(wrapper):
+    """The ABI that a wrapper compiles for, told by the macros of its mpi.h."""
+    probe = "#include <mpi.h>\n"
+    run = subprocess.run([wrapper, "-E", "-dM", "-xc", "-"], input=probe, capture_output=True, text=True)
+    macros = {line.split()[1] for line in run.stdout.splitlines() if line.startswith("#define ")}
+    if "MPICH_NAME" in macros:
+        return "mpich"  # and all that share its ABI: Intel MPI, MVAPICH, Cray
+    if "OPEN_MPI" in macros:
+        return "openmpi"
+    if "MPI_ABI_VERSION" in macros:
+        return "abi"
+    sys.exit(f"pchan: {wrapper} cannot compile '#include <mpi.h>' for an MPI that pchan knows:\n{run.stderr}")
+
+
+def flags_of(wrapper):
+    """What the wrapper adds to the compiler's command line, without any rpath: at run time the
+    library that mpi4py has loaded is found by its soname."""
+    shown = subprocess.run([wrapper, "-show"], capture_output=True, text=True, check=True).stdout
+    flags, skip = [], False
+    for word in shlex.split(shown)[1:]:
+        if skip or "rpath" in word:
+            skip = not skip and word in ("-Wl,-rpath", "-rpath", "-Xlinker")
+        elif not word.startswith("-Wl,--enable-new-dtags"):
+            flags.append(word)
+    return flags
+
+
+def extension(abi, wrapper):
+    flags = flags_of(wrapper)
+    return Extension(
+        f"pchan._core_{abi}",
+        sources=sorted(glob("csrc/core/*.c") + glob("csrc/python/*.c")),
+        depends=[*glob("csrc/*.h"), *glob("csrc/*/*.h")],
+        define_macros=[("PCHAN_MODULE", f"_core_{abi}"), ("_GNU_SOURCE", "1")],
+        extra_compile_args=["-std=c11", "-O3", "-ffp-contract=fast", "-fvisibility=hidden", "-pthread"]
+        + [f for f in flags if f.startswith(("-I", "-D"))],
+        extra_link_args=["-pthread"] + [f for f in flags if not f.startswith(("-I", "-D"))],
+    )
+
+
+class BuildExt(build_ext):
+    """Without a compiler wrapper: one sentence instead of a compiler's error. Two builds at a time."""
+
+    def run(self):
+        found = {}
+        for wrapper in wrappers():
+            found.setdefault(abi_of(wrapper), wrapper)
+        if not found:
+            sys.exit(NO_COMPILER)
+        self.extensions[:] = [extension(abi, wrapper) for abi, wrapper in found.items()]
+        for ext in self.extensions:
+            ext._needs_stub = False
+            print(f"pchan: building {ext.name} with {found[ext.name.rpartition('_')[2]]}")
+        self.parallel = self.parallel or 2
+        super().run()
+
+    def get_ext_fullpath(self, name):
+        return super().get_ext_fullpath(name)
+
+
+os.chdir(Path(__file__).resolve().parent)
+setup(ext_modules=[Extension("pchan._core", sources=[])], cmdclass={"build_ext": BuildExt})
