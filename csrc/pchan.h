@@ -251,7 +251,7 @@ typedef struct pchan_channel_options {
                         outlive the channel, and wildcards are allowed */
 } pchan_channel_options;
 
-/* Collective over comm when it is the first private channel on comm (it makes the
+/* Collective over comm when it is the first channel on comm without shared_comm (it makes the
  * duplicate), local otherwise. options may be NULL.
  * ARG (MPI_COMM_NULL, intercommunicator), STATE (MPI not running), NOMEM, MPI. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_create(MPI_Comm comm, const pchan_channel_options *options,

@@ -1,49 +1,60 @@
-"""Collective errors: a rank that fails must not leave the others waiting for it."""
+# SPDX-License-Identifier: MIT
+"""A collective call fails on all ranks or on none: the step that makes it so."""
 
 from __future__ import annotations
 
 import numpy as np
 from mpi4py import MPI
 
-from .errors import RangeError, StateError
+from .errors import MatchError, RangeError, StateError, WaitTimeout
 
-# what may be raised on all ranks; anything else becomes a RuntimeError there
+# What may be raised on all ranks; anything else becomes its nearest listed base class, or RuntimeError.
 _TYPES: tuple[type[Exception], ...] = (
     RuntimeError,
     TypeError,
     ValueError,
     BufferError,
     MemoryError,
+    ArithmeticError,
     OSError,
+    TimeoutError,
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    MatchError,
     RangeError,
     StateError,
-    ArithmeticError,
+    WaitTimeout,
 )
 
 
 def agree(comm: MPI.Comm, error: Exception | None) -> None:
-    """Raises on every rank when any rank has an error. Collective over `comm`.
+    """Raise on every rank when some rank has an error.  Collective over `comm`.
 
-    Every rank raises the type and the message of the lowest rank that failed; that rank raises `error` itself.
+    One small allreduce when all is well.  Otherwise the lowest failing rank raises its own `error`,
+    and all others one of the same type with the same message after ``"rank R: "``, which is not
+    repeated when the message begins so itself.
     """
-    first = np.array(comm.size if error is None else comm.rank, dtype=np.int64)
+    first = np.array([comm.size if error is None else comm.rank], dtype=np.int64)
     comm.Allreduce(MPI.IN_PLACE, first, op=MPI.MIN)
-    if first == comm.size:
+    root = int(first[0])
+    if root == comm.size:
         return
-    mine = first == comm.rank
-    kind, text = _describe(error) if mine and error else (0, b"")
+    kind, text = (0, b"") if error is None else (_kind(error), str(error).encode("utf-8", "replace"))
     head = np.array([kind, len(text)], dtype=np.int64)
-    comm.Bcast(head, root=int(first))
+    comm.Bcast(head, root=root)
     data = np.zeros(int(head[1]), dtype=np.uint8)
-    data[:] = np.frombuffer(text, dtype=np.uint8) if mine else 0
-    comm.Bcast(data, root=int(first))
-    if mine and error:
+    if comm.rank == root:
+        data[:] = np.frombuffer(text, dtype=np.uint8)
+    comm.Bcast(data, root=root)
+    if comm.rank == root and error is not None:
         raise error
-    raise _TYPES[int(head[0])](f"rank {int(first)}: {data.tobytes().decode(errors='replace')}")
+    prefix, message = f"rank {root}: ", data.tobytes().decode("utf-8")
+    raise _TYPES[int(head[0])](message if message.startswith(prefix) else prefix + message) from error
 
 
-def _describe(error: Exception) -> tuple[int, bytes]:
-    kind = next((i for i in reversed(range(len(_TYPES))) if type(error) is _TYPES[i]), None)
-    if kind is None:
-        kind = next((i for i, t in enumerate(_TYPES) if isinstance(error, t)), 0)
-    return kind, str(error).encode()
+def _kind(error: Exception) -> int:
+    """Index of the nearest listed base class."""
+    return next((_TYPES.index(cls) for cls in type(error).__mro__ if cls in _TYPES), 0)

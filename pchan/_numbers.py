@@ -175,9 +175,9 @@ def _from_triples(triples: list[Triple], k: int, n: int) -> Exact:
     exponents = np.array([t[1] for t in triples], dtype=np.int64)
     denominators = None
     if any(t[2] != 1 for t in triples):
-        denominators = np.empty(k * n, dtype=object)
-        denominators[:] = [t[2] for t in triples]
-        denominators = denominators.reshape(k, n)
+        flat = np.empty(k * n, dtype=object)
+        flat[:] = [t[2] for t in triples]
+        denominators = flat.reshape(k, n)
     return Exact(mantissas.reshape(k, n), exponents.reshape(k, n), denominators, n)
 
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 from mpmath.libmp import MPZ
 
-from ._agree import agreed
+from ._collective import agreed
 from ._numbers import ZERO_TOP, Exact, IntArray, ObjectArray, bit_lengths
 
 NORM_GUARD_BITS = 64
@@ -150,7 +149,7 @@ def _divided(block: Exact, divisors: ObjectArray, shift: IntArray, nearest: bool
     numerators = _shifted(abs(mantissas), np.maximum(shift, 0))
     divisors = _shifted(np.broadcast_to(divisors, shift.shape), np.maximum(-shift, 0))
     quotients = (2 * numerators + divisors) // (2 * divisors) if nearest else numerators // divisors
-    return np.where(mantissas < 0, -quotients, quotients)
+    return np.asarray(np.where(mantissas < 0, -quotients, quotients))
 
 
 def exact_scale(exact: Exact, comm: MPI.Intracomm) -> tuple[Scale, int]:
@@ -214,8 +213,3 @@ def scale_exactly(exact: Exact, scale: Scale) -> ObjectArray:
     if exact.denominators is not None:
         return np.asarray(result * (scale.denominator // exact.denominators))
     return result if scale.denominator == 1 else np.asarray(result * scale.denominator)
-
-
-def empty_limbs(k: int, n: int, n_limbs: int) -> npt.NDArray[np.uint64]:
-    """Limbs of a rank without rows."""
-    return np.empty((k, n, n_limbs), dtype=np.uint64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib import util
+from pathlib import Path
 from types import ModuleType
 
 BUILDS = {"mpich": "MPICH's ABI", "openmpi": "Open MPI's ABI", "abi": "the MPI standard ABI"}
@@ -28,6 +29,8 @@ def _mismatch(wanted: str, present: list[str]) -> str:
     from mpi4py import MPI
 
     library = MPI.Get_library_version().strip("\0").partition("\n")[0]
+    if not present and (Path(__file__).parent.parent / "setup.py").exists():
+        return "this is pchan's source folder, which has no compiled module: leave it, or run `pip install .` first"
     built = " and ".join(BUILDS[abi] for abi in present) or "no MPI at all"
     wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
     return (

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from . import _core
 from ._buffers import message_from
+from .errors import check_running
 
 __all__ = ["Channel", "Operation"]
 
@@ -102,6 +103,7 @@ class Channel(_core.Channel):
         return self._register(_RECV, buf, _int(source, "recv_init: source"), _int(tag, "recv_init: tag"))
 
     def _register(self, kind: int, buf: Any, peer: int, tag: int) -> int:
+        check_running(("send_init", "recv_init")[kind])
         try:
             m = message_from(buf, kind == _RECV)
         except (TypeError, ValueError, BufferError) as e:

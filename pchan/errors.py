@@ -36,3 +36,9 @@ class MPIError(MPI.Exception):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return self.message or str(super().__str__())
+
+
+def check_running(what: str) -> None:
+    """StateError unless MPI is initialised and not finalised: mpi4py's own calls would abort the process."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        raise StateError(f"{what}: MPI is {'finalised' if MPI.Is_finalized() else 'not initialised'}")

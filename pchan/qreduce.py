@@ -13,6 +13,7 @@ from mpi4py import MPI
 from ._agree import agree
 from ._core import QReduce
 from .basis import PrimeBasis, checked_residues, limbs_to_ints
+from .errors import check_running
 from .layout import BlockCyclic, ElementCyclic, Layout, PackedRows
 
 __all__ = ["QReduceScatter"]
@@ -100,6 +101,7 @@ class QReduceScatter(QReduce):
         strategy: str = "residues",
         buffer_bytes: int = 64 << 20,
     ) -> QReduceScatter:
+        check_running("QReduceScatter")
         _check_comm(comm, "comm")
         error, arguments = None, None
         try:

@@ -80,17 +80,22 @@ pchan_status pchan_channel_create(MPI_Comm comm, const pchan_channel_options *op
 {
     bool shared = options && options->shared_comm;
     pchan_channel *channel = NULL;
-    pch_comm *entry = NULL;
+    pch_comm *entry = NULL, plain;
     *out = NULL;
     pchan_status status;
-    PCH_TRY(pch_comm_acquire(comm, PCH_CHANNELS, &entry, err));
+    if (shared) {
+        PCH_TRY(pch_comm_describe(comm, &plain, err));
+    } else {
+        PCH_TRY(pch_comm_acquire(comm, PCH_CHANNELS, &entry, err));
+    }
+    const pch_comm *facts = shared ? &plain : entry;
     PCH_TRY(PCH_ALLOC(channel, 1, err));
     channel->entry = entry;
     channel->comm = shared ? comm : entry->dup[PCH_CHANNELS];
-    channel->rank = entry->rank;
-    channel->size = entry->size;
-    channel->tag_ub = entry->tag_ub;
-    channel->spin_ns = entry->spin_ns;
+    channel->rank = facts->rank;
+    channel->size = facts->size;
+    channel->tag_ub = facts->tag_ub;
+    channel->spin_ns = facts->spin_ns;
     pch_live_add(&channel->live, finalize_channel);
     *out = channel;
     return PCHAN_OK;

@@ -102,7 +102,7 @@ static int n_ranks_started_here(void)
 }
 
 /* More ranks than usable processors on this machine? Collective over comm. */
-static pchan_status find_crowded(MPI_Comm comm, int *crowded, pchan_error *err)
+static pchan_status find_crowded(MPI_Comm comm, bool *crowded, pchan_error *err)
 {
     unsigned char mask[MAX_CPUS / 8] = {0};
     cpu_set_t set;
@@ -125,26 +125,29 @@ done:
     return status;
 }
 
-static pchan_status find_spin(MPI_Comm comm, int64_t *spin_ns, pchan_error *err)
+static int64_t choose_spin_ns(bool crowded)
 {
-    int crowded = 0;
-    pchan_status status = find_crowded(comm, &crowded, err);
-    *spin_ns = crowded ? 0 : DEFAULT_SPIN_NS;
+    int64_t spin_ns = crowded ? 0 : DEFAULT_SPIN_NS;
     const char *text = getenv("PCHAN_SPIN_US");
     if (text) {
         char *end;
         double us = strtod(text, &end);
-        if (end != text && us >= 0 && us < 1e12) *spin_ns = (int64_t)(us * 1000);
+        if (end != text && us >= 0 && us < 1e12) spin_ns = (int64_t)(us * 1000);
     }
-    if (forced_spin_ns >= 0) *spin_ns = forced_spin_ns;
-    return status;
+    return forced_spin_ns >= 0 ? forced_spin_ns : spin_ns;
+}
+
+static int tag_upper_bound(void)
+{
+    int flag = 0;
+    void *tag_ub = NULL;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_ub, &flag);
+    return flag ? *(int *)tag_ub : 32767;
 }
 
 /* Room for a new entry, filled with what is known locally. */
 static pchan_status make_entry(MPI_Comm parent, pch_comm **entry, pchan_error *err)
 {
-    int flag = 0;
-    void *tag_ub = NULL;
     pchan_status status = PCH_ALLOC(*entry, 1, err);
     if (status != PCHAN_OK) return status;
     pch_comm *new = *entry;
@@ -153,8 +156,7 @@ static pchan_status make_entry(MPI_Comm parent, pch_comm **entry, pchan_error *e
     new->references = 1;
     MPI_Comm_rank(parent, &new->rank);
     MPI_Comm_size(parent, &new->size);
-    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_ub, &flag);
-    new->tag_ub = flag ? *(int *)tag_ub : 32767;
+    new->tag_ub = tag_upper_bound();
     return PCHAN_OK;
 }
 
@@ -214,7 +216,9 @@ static pchan_status first_entry(MPI_Comm parent, pch_role role, pch_comm **entry
     PCH_TRY(make_dup(parent, &dup, status, err));
     new->dup[role] = dup;
     pchan_error own = {0};
-    status = find_spin(dup, &new->spin_ns, &own);
+    bool crowded = false;
+    status = find_crowded(dup, &crowded, &own);
+    new->spin_ns = choose_spin_ns(crowded);
     if (status == PCHAN_OK) status = attach_entry(parent, new, &own);
     status = pch_agree(dup, status, &own, err);
     if (status != PCHAN_OK) {
@@ -247,6 +251,19 @@ pchan_status pch_comm_acquire(MPI_Comm parent, pch_role role, pch_comm **comm, p
     entry->references++;
     pthread_mutex_unlock(&lock);
     *comm = entry;
+    return PCHAN_OK;
+}
+
+pchan_status pch_comm_describe(MPI_Comm comm, pch_comm *facts, pchan_error *err)
+{
+    pchan_status status = pch_runtime_check("communicator", err);
+    if (status == PCHAN_OK) status = check_parent(comm, err);
+    if (status != PCHAN_OK) return status;
+    const pch_comm *entry = cached_entry(comm);
+    MPI_Comm_rank(comm, &facts->rank);
+    MPI_Comm_size(comm, &facts->size);
+    facts->tag_ub = tag_upper_bound();
+    facts->spin_ns = entry ? entry->spin_ns : choose_spin_ns(n_ranks_started_here() > sysconf(_SC_NPROCESSORS_ONLN));
     return PCHAN_OK;
 }
 

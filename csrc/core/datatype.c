@@ -75,11 +75,17 @@ pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pc
 
 pchan_status pch_type_keep(MPI_Datatype type, MPI_Datatype *kept, bool *owned, pchan_error *err)
 {
-    int n_ints, n_addresses, n_types, combiner;
+    int combiner;
     *kept = type;
     *owned = false;
-    pchan_status status = PCH_MPI(MPI_Type_get_envelope(type, &n_ints, &n_addresses, &n_types, &combiner),
-                                  "MPI_Type_get_envelope", err);
+#if MPI_VERSION >= 4 /* the first function refuses types that were made by calls with large counts */
+    MPI_Count n_ints, n_addresses, n_counts, n_types;
+    int code = MPI_Type_get_envelope_c(type, &n_ints, &n_addresses, &n_counts, &n_types, &combiner);
+#else
+    int n_ints, n_addresses, n_types;
+    int code = MPI_Type_get_envelope(type, &n_ints, &n_addresses, &n_types, &combiner);
+#endif
+    pchan_status status = PCH_MPI(code, "MPI_Type_get_envelope", err);
     if (status != PCHAN_OK || combiner == MPI_COMBINER_NAMED) return status;
     status = PCH_MPI(MPI_Type_dup(type, kept), "MPI_Type_dup", err);
     *owned = status == PCHAN_OK;

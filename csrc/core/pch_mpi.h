@@ -65,6 +65,9 @@ typedef struct pch_comm {
 pchan_status pch_comm_acquire(MPI_Comm parent, pch_role role, pch_comm **comm, pchan_error *err);
 void pch_comm_release(pch_comm **comm);
 
+/* For messages on the program's own communicator: fills rank, size, tag_ub and spin_ns. Local. */
+pchan_status pch_comm_describe(MPI_Comm comm, pch_comm *facts, pchan_error *err);
+
 /* Makes comm->node (MPI_COMM_TYPE_SHARED). Collective over the parent the first time. */
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err);
 
