@@ -39,3 +39,36 @@ def exact_gram(rows):
     rows = [[Fraction(x) for x in row] for row in rows]
     n = len(rows[0])
     return [[sum((row[i] * row[j] for row in rows), Fraction(0)) for j in range(n)] for i in range(n)]
+
+
+def fraction_of(x):
+    """Exact value of an int, float, Fraction or mpf."""
+    if not hasattr(x, "_mpf_"):
+        return Fraction(x)
+    sign, mantissa, exponent, _ = x._mpf_
+    return (-1) ** sign * int(mantissa) * Fraction(2) ** exponent
+
+
+def quantized_gram(rows, norms, precision, rounding="trunc"):
+    """Q' of P' = rows / norms * 2**precision, each entry rounded: object array of ints."""
+
+    def rounded(x):
+        size = abs(x) + (Fraction(1, 2) if rounding == "nearest" else 0)
+        return int(size) if x >= 0 else -int(size)
+
+    norms = [fraction_of(norm) for norm in norms]
+    scaled = np.array(rows, dtype=object)
+    for (i, j), x in np.ndenumerate(scaled):
+        scaled[i, j] = rounded(Fraction(x) / norms[j] * 2**precision) if norms[j] else 0
+    return scaled.T @ scaled
+
+
+def pivot_quotient(q):
+    """(largest / smallest diagonal element of Cholesky(q))**2 by exact elimination, as a Fraction."""
+    a = [[Fraction(x) for x in row] for row in q]
+    pivots = []
+    while a:
+        head, *rest = a
+        pivots.append(head[0])
+        a = [[x - row[0] * y / head[0] for x, y in zip(row[1:], head[1:], strict=True)] for row in rest]
+    return max(pivots) / min(pivots)

@@ -1,0 +1,50 @@
+"""``python -m pchan info | demo | gram``, alone or under mpiexec. Rank 0 prints; errors are one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from mpi4py import MPI
+
+from . import _cli_gram, _demo, _info
+
+
+class Parser(argparse.ArgumentParser):
+    """Complains once, on rank 0, in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        if MPI.COMM_WORLD.rank == 0:
+            sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        sys.exit(2)
+
+    def print_help(self, file: object = None) -> None:
+        if MPI.COMM_WORLD.rank == 0:
+            super().print_help()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = Parser(prog="python -m pchan", description="pchan: persistent operations for mpi4py programs")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    for module in (_info, _demo, _cli_gram):
+        module.add_parser(commands)
+    args = parser.parse_args(argv)
+    try:
+        return int(args.func(args))
+    except (OSError, ValueError, TypeError, ArithmeticError, MemoryError) as e:
+        # such errors are raised on all ranks, so that all end; the lowest that can says why
+        if MPI.COMM_WORLD.rank == 0:
+            sys.stderr.write(f"python -m pchan {args.command}: {_one_line(e)}\n")
+        return 1
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

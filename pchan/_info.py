@@ -1,0 +1,74 @@
+"""``python -m pchan info``: all that a bug report needs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from typing import Any
+
+import mpi4py
+import numpy as np
+from mpi4py import MPI
+
+from . import _core, _select
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("info", help="versions, MPI, nodes and kernels")
+    parser.set_defaults(func=run)
+
+
+def info(comm: MPI.Intracomm) -> dict[str, str]:
+    """Facts about this installation and job. Collective over `comm`."""
+    import pchan
+
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    leaders = np.array([node.rank == 0, node.size], dtype=np.int64)
+    nodes, most = leaders.copy(), leaders.copy()
+    comm.Allreduce(leaders, nodes, op=MPI.SUM)
+    comm.Allreduce(leaders, most, op=MPI.MAX)
+    node.Free()
+    cores = len(os.sched_getaffinity(0))
+    spin = os.environ.get("PCHAN_SPIN_US")
+    return {
+        "pchan": pchan.__version__,
+        "builds": f"{', '.join(_select.installed_builds())} (in use: {_core.__name__.rpartition('_')[2]})",
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "numpy": np.__version__,
+        "mpi4py": mpi4py.__version__,
+        "MPI library": MPI.Get_library_version().strip("\0").partition("\n")[0],
+        "MPI standard": ".".join(map(str, MPI.Get_version())),
+        "MPI ABI": _select.BUILDS[_select.abi_of_mpi4py()],
+        "thread level": _thread_level(),
+        "ranks": str(comm.size),
+        "nodes": f"{nodes[0]} (at most {most[1]} ranks each)",
+        "usable cores": f"{cores} for this rank" + ("; more ranks than cores" if most[1] > cores else ""),
+        "spin": f"{spin} us (PCHAN_SPIN_US)" if spin else "default",
+        "CPU": _cpu(),
+        "kernel": _core.kernel,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def _thread_level() -> str:
+    names = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+    levels = {getattr(MPI, f"THREAD_{name}"): name for name in names}
+    return levels.get(MPI.Query_thread(), "unknown")
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo") as f:
+            return next(line.partition(":")[2].strip() for line in f if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"
+
+
+def run(_args: argparse.Namespace) -> int:
+    facts = info(MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        for name, value in facts.items():
+            print(f"{name:13} {value}")
+    return 0
