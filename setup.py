@@ -24,7 +24,10 @@ def wrappers():
     """Compiler wrappers in order of preference, as absolute paths."""
     named = os.environ.get("PCHAN_BUILD_MPICC") or os.environ.get("MPICC")
     if named:
-        found = [shutil.which(name) or sys.exit(f"pchan: no such MPI compiler: {name}") for name in named.split(os.pathsep)]
+        found = [
+            shutil.which(name) or sys.exit(f"pchan: no such MPI compiler: {name}")
+            for name in named.split(os.pathsep)
+        ]
         return found
     # under pip's build isolation "scripts" is still that of the environment pip installs into
     path = os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts"), f"{sys.prefix}/bin"])

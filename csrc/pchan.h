@@ -22,6 +22,10 @@
  * fails on all ranks or on none: a rank whose own arguments were good gets the
  * status and the message of the lowest rank whose were not.
  *
+ * MPI raises the errors of a set of messages on MPI_COMM_WORLD or MPI_COMM_SELF, not on the
+ * communicator they travel on: a program that wants truncation and the like as a status must set
+ * MPI_ERRORS_RETURN on both (mpi4py does).
+ *
  * OWNERSHIP.  What `create` returns is freed by `destroy`, which takes the
  * address, accepts NULL and a pointer to NULL, and clears the pointer.  Buffers,
  * communicators and datatypes stay the caller's: buffers are borrowed until
@@ -239,10 +243,10 @@ typedef enum pchan_kind { PCHAN_SEND = 0, PCHAN_RECV = 1 } pchan_kind;
 
 typedef struct pchan_operation {
     pchan_kind kind;
-    int peer;       /* destination or source; may be MPI_PROC_NULL, MPI_ANY_SOURCE */
-    int tag;        /* may be MPI_ANY_TAG for a receive */
-    int64_t bytes;  /* size of the message (send) or of the room for it (receive) */
-    int done;       /* 1: finished in the current or last cycle */
+    int peer;      /* destination or source; may be MPI_PROC_NULL, MPI_ANY_SOURCE */
+    int tag;       /* may be MPI_ANY_TAG for a receive */
+    int64_t bytes; /* size of the message (send) or of the room for it (receive) */
+    int done;      /* 1: finished in the current or last cycle */
 } pchan_operation;
 
 typedef struct pchan_channel_options {
@@ -359,12 +363,12 @@ typedef struct pchan_qreduce_options {
 } pchan_qreduce_options;
 
 typedef struct pchan_qreduce_stats {
-    int64_t add_ns, pack_ns;       /* since the previous cycle ended: add apart from pack, pack */
-    int64_t exchange_ns;           /* waiting for the node and for messages */
+    int64_t add_ns, pack_ns; /* since the previous cycle ended: add apart from pack, pack */
+    int64_t exchange_ns;     /* waiting for the node and for messages */
     int64_t accumulate_ns, restore_ns;
-    int64_t bytes_sent;            /* to other nodes, last cycle */
-    int64_t bytes_held;            /* share of the window, buffers and tables */
-    int64_t n_local;               /* elements owned */
+    int64_t bytes_sent; /* to other nodes, last cycle */
+    int64_t bytes_held; /* share of the window, buffers and tables */
+    int64_t n_local;    /* elements owned */
 } pchan_qreduce_stats;
 
 /* Collective over comm; options may be NULL; the basis is borrowed until destroy.

@@ -22,20 +22,25 @@ import pchan
 GUARD_BITS = 64
 
 
+def legendre(n: int, t: Any) -> tuple[Any, Any]:
+    """Legendre's polynomial of degree n >= 1 and its derivative."""
+    previous, value = mpmath.mpf(1), t
+    for m in range(1, n):
+        previous, value = value, ((2 * m + 1) * t * value - m * previous) / (m + 1)
+    return value, n * (t * value - previous) / (t * t - 1)
+
+
 def legendre_node(k: int, n_nodes: int, bits: int) -> tuple[Any, Any]:
     """k-th node and weight of Gauss-Legendre quadrature on [0, 1], by Newton's method."""
     with mpmath.workprec(bits + 32):
         t = mpmath.cos(mpmath.pi * (k + mpmath.mpf(3) / 4) / (n_nodes + mpmath.mpf(1) / 2))
-        correct_bits = 8
-        while True:
-            previous, value = mpmath.mpf(1), t
-            for m in range(1, n_nodes):
-                previous, value = value, ((2 * m + 1) * t * value - m * previous) / (m + 1)
-            slope = n_nodes * (t * value - previous) / (t * t - 1)
-            if correct_bits > bits:
-                return (1 + t) / 2, 1 / ((1 - t * t) * slope**2)
-            t -= value / slope
-            correct_bits *= 2
+        step = mpmath.mpf(1)
+        while abs(step) > mpmath.ldexp(1, -bits // 2 - 16):  # the next step is about its square
+            value, slope = legendre(n_nodes, t)
+            step = value / slope
+            t -= step
+        slope = legendre(n_nodes, t)[1]
+        return (1 + t) / 2, 1 / ((1 - t * t) * slope**2)
 
 
 def rows_of_p(nodes: range, n: int, n_nodes: int, bits: int) -> list[list[Any]]:

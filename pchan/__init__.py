@@ -1,4 +1,4 @@
-"""Persistent operations for mpi4py programs, in C: set up once, then ``start()`` and ``wait()`` in every iteration.
+"""Persistent operations for mpi4py programs, in C: set up once, then `start()` and `wait()` in every iteration.
 
 ``Channel`` moves a registered set of messages; ``QReduceScatter`` sums every node's exact contribution to a
 symmetric matrix and leaves each element with its owner; ``gram`` goes from rows of P to a distributed Q = Σ PᵀP.

@@ -17,11 +17,11 @@ __all__ = ["Message", "message_from"]
 
 
 class Message(NamedTuple):
-    """Plain: `count` elements of `datatype` at `address`. Strided: shape and strides (bytes) instead of count."""
+    """Plain: `n_elements` of `datatype` at `address`. Strided: shape and strides (bytes) instead of count."""
 
     holder: Any  # keeps the memory alive, and exported so that it cannot be resized
     address: int
-    count: int
+    n_elements: int
     datatype: MPI.Datatype
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
@@ -47,16 +47,16 @@ def _as_array(buf: Any, writable: bool) -> npt.NDArray[Any]:
             view = memoryview(buf)
         except TypeError:
             raise TypeError(
-                f"{type(buf).__name__} is not a buffer: pass a NumPy array, an object with the buffer protocol, or "
+                f"{type(buf).__name__} is not a buffer: pass a NumPy array, an object with the buffer protocol or "
                 "[buffer, count, datatype]"
             ) from None
         buf = np.asarray(view)
     if buf.dtype.hasobject:
-        raise TypeError("arrays of Python objects cannot travel by MPI: use an array of numbers, or pickle it yourself")
-    if not buf.dtype.isnative:
         raise TypeError(
-            f"foreign byte order ({buf.dtype.str}): use array.astype(array.dtype.newbyteorder('='))"
+            "arrays of Python objects cannot travel by MPI: use an array of numbers, or pickle it yourself"
         )
+    if not buf.dtype.isnative:
+        raise TypeError(f"foreign byte order ({buf.dtype.str}): use array.astype(array.dtype.newbyteorder('='))")
     if writable and not buf.flags.writeable:
         raise BufferError("the receive buffer is read-only: pass a writable array")
     return buf  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def _on_device(buf: Any) -> bool:
         return False
 
 
-def _holder(array: npt.NDArray[Any]) -> Any:
+def _holder(array: Any) -> Any:
     """A buffer export of the array. datetime64 and the like have none; the reference must do."""
     try:
         return memoryview(array)
@@ -105,7 +105,7 @@ def _from_array(array: npt.NDArray[Any], writable: bool) -> Message:
     return Message(holder, address, 0, element, shape, strides, temporary=True)
 
 
-# ---- mpi4py's specifications: [buf, datatype], [buf, count, datatype], [buf, (count, displacement), datatype] ----
+# ---- specifications: [buf, datatype], [buf, count, datatype], [buf, (count, displacement), datatype] ----
 
 
 def _from_specification(spec: list[Any] | tuple[Any, ...], writable: bool) -> Message:
@@ -143,15 +143,17 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
     if count is None:
         room = array.nbytes - start
         if extent <= 0 or room < 0 or room % extent:
-            raise ValueError(f"the buffer's {array.nbytes} bytes are not a whole number of elements of {extent} bytes")
+            raise ValueError(
+                f"the buffer's {array.nbytes} bytes are not a whole number of elements of {extent} bytes"
+            )
         count = room // extent
     if count:
         first = start + true_lower
         last = start + (count - 1) * extent + true_lower + true_extent
         if min(first, last) < 0 or last > array.nbytes:
             raise ValueError(
-                f"{count} elements of the datatype at displacement {displacement} take bytes {first} to {last} of a "
-                f"buffer of {array.nbytes}"
+                f"{count} elements at displacement {displacement} take bytes {first} to {last} of a buffer of "
+                f"{array.nbytes}"
             )
     address = int(array.__array_interface__["data"][0]) + start
     return Message(_holder(array), address, count, datatype)

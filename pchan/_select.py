@@ -30,7 +30,9 @@ def _mismatch(wanted: str, present: list[str]) -> str:
 
     library = MPI.Get_library_version().strip("\0").partition("\n")[0]
     if not present and (Path(__file__).parent.parent / "setup.py").exists():
-        return "this is pchan's source folder, which has no compiled module: leave it, or run `pip install .` first"
+        return (
+            "this is pchan's source folder, which has no compiled module: leave it, or run `pip install .` first"
+        )
     built = " and ".join(BUILDS[abi] for abi in present) or "no MPI at all"
     wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
     return (

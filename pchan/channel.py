@@ -110,7 +110,7 @@ class Channel(_core.Channel):
             name = ("send_init", "recv_init")[kind]
             raise type(e)(f"{name} (operation {len(self)}, peer {peer}, tag {tag}): {e}") from None
         if m.shape is None:
-            return self.add(kind, m.holder, m.address, m.count, m.datatype.handle, peer, tag)
+            return self.add(kind, m.holder, m.address, m.n_elements, m.datatype.handle, peer, tag)
         try:
             assert m.strides is not None
             return self.add_strided(kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag)

@@ -24,11 +24,11 @@ class RangeError(ArithmeticError):
     """An integer lies outside the basis (``|x| >= 2**bits``), or a residue was corrupted."""
 
 
-class MPIError(MPI.Exception):  # type: ignore[misc]
+class MPIError(MPI.Exception):
     """MPI returned an error. ``Get_error_code()`` and ``Get_error_class()`` are those of mpi4py's exception."""
 
     def __new__(cls, ierr: int = MPI.ERR_OTHER, message: str = "") -> MPIError:
-        return super().__new__(cls, ierr)  # type: ignore[no-any-return]
+        return super().__new__(cls, ierr)
 
     def __init__(self, ierr: int = MPI.ERR_OTHER, message: str = "") -> None:
         super().__init__(ierr)

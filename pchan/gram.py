@@ -211,9 +211,9 @@ class GramPlan:
         self._q = QReduceScatter(self.comm, self.n, PrimeBasis(bits), **self._q_options)
 
     def _drop(self) -> None:
-        if self._q is not None:
-            self._q.free()
-            self._q = None
+        q, self._q = self._q, None
+        if q is not None and not q.active:  # an interrupted wait leaves it to the garbage collector
+            q.free()
 
 
 def _normalized_bits(precision: int) -> int:

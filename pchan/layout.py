@@ -40,7 +40,7 @@ class ElementCyclic:
 
 @dataclass(frozen=True)
 class BlockCyclic:
-    """ScaLAPACK's distribution: blocks of `block` rows and columns dealt over an r x c grid, ranks column-major."""
+    """ScaLAPACK's distribution: blocks of `block` rows and columns dealt over an r x c grid of ranks."""
 
     grid: tuple[int, int]
     block: int

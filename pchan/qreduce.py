@@ -140,8 +140,8 @@ class QReduceScatter(QReduce):
 
         Raises
         ------
-        TypeError for other dtypes; ValueError for shapes, places, NaN, infinities and non-integers; StateError while
-        active. Nothing has been added then.
+        TypeError for other dtypes; ValueError for shapes, places, NaN, infinities and non-integers; StateError
+        while active. Nothing has been added then.
         """
         array = checked_residues(tile, self.basis.n_primes)
         if array.ndim != 3:

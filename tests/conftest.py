@@ -97,5 +97,3 @@ def pytest_report_header(config):
 def pytest_sessionfinish(session, exitstatus):
     if HARNESS is not None:
         session.exitstatus = max(HARNESS.allgather(int(exitstatus)))
-
-

@@ -77,7 +77,9 @@ def test_round_trip(bits, check_bits, data):
 @given(st.integers(1, 6), st.data())
 def test_limbs(n_limbs, data):
     half = 2 ** (64 * n_limbs - 1)
-    ints = data.draw(st.lists(st.integers(-half, half - 1) | st.sampled_from([-half, half - 1, 0, -1]), max_size=5))
+    ints = data.draw(
+        st.lists(st.integers(-half, half - 1) | st.sampled_from([-half, half - 1, 0, -1]), max_size=5)
+    )
     limbs = pchan.ints_to_limbs(ints, n_limbs)
     assert limbs.dtype == np.uint64 and limbs.shape == (len(ints), n_limbs)
     assert list(pchan.limbs_to_ints(limbs)) == ints
@@ -142,7 +144,12 @@ def test_refused():
     for arguments in [("64",), (64.0,), (None,), ()]:
         with pytest.raises(TypeError):
             pchan.PrimeBasis(*arguments)
-    for ints, n, error in [([2**63], 1, ValueError), ([-(2**63) - 1], 1, ValueError), ([1.5], 1, TypeError), ([1], 0, ValueError)]:
+    for ints, n, error in [
+        ([2**63], 1, ValueError),
+        ([-(2**63) - 1], 1, ValueError),
+        ([1.5], 1, TypeError),
+        ([1], 0, ValueError),
+    ]:
         with pytest.raises(error):
             pchan.ints_to_limbs(ints, n)
     with pytest.raises(TypeError):
@@ -153,6 +160,8 @@ def test_refused():
 
 def test_equality_and_copies():
     basis = pchan.PrimeBasis(100, 9)
-    assert basis == pchan.PrimeBasis(100, 9) != pchan.PrimeBasis(100) and hash(basis) == hash(pchan.PrimeBasis(100, 9))
+    assert basis == pchan.PrimeBasis(100, 9) != pchan.PrimeBasis(100) and hash(basis) == hash(
+        pchan.PrimeBasis(100, 9)
+    )
     assert repr(basis) == "PrimeBasis(bits=100, check_bits=9)"
     assert pickle.loads(pickle.dumps(basis)) == copy.copy(basis) == copy.deepcopy(basis) == basis

@@ -8,7 +8,27 @@ from mpi4py import MPI
 
 import pchan
 
-DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "e", "f", "d", "g", "F", "D", "G", "S5", "M8[s]", "m8[ns]"]
+DTYPES = [
+    "?",
+    "i1",
+    "u1",
+    "i2",
+    "u2",
+    "i4",
+    "u4",
+    "i8",
+    "u8",
+    "e",
+    "f",
+    "d",
+    "g",
+    "F",
+    "D",
+    "G",
+    "S5",
+    "M8[s]",
+    "m8[ns]",
+]
 STRUCTURED = np.dtype([("a", "i4"), ("b", "f8"), ("c", "u1", 3)])
 
 
@@ -24,7 +44,9 @@ def exchange_with_self(comm, send, recv, cycles=1):
 def values(dtype, shape, seed=0):
     if np.dtype(dtype).char in "gG":  # not every pattern of bits is a long double
         return np.random.default_rng(seed).random(shape).astype(dtype)
-    data = np.random.default_rng(seed).integers(0, 2, size=(int(np.prod(shape)), np.dtype(dtype).itemsize), dtype=np.uint8)
+    data = np.random.default_rng(seed).integers(
+        0, 2, size=(int(np.prod(shape)), np.dtype(dtype).itemsize), dtype=np.uint8
+    )
     return np.ascontiguousarray(data).view(dtype).reshape(shape)
 
 

@@ -74,7 +74,14 @@ def test_self_proc_null_zero_bytes_and_empty(comm):
             ch.exchange()
             assert np.array_equal(copy, mine) and np.array_equal(untouched, np.full(3, 7.0))
         null = (MPI.PROC_NULL, MPI.ANY_TAG, 0)
-        assert ch.statuses == [null, (comm.rank, 1, 32), (comm.rank, 1, 32), null, (comm.rank, 2, 0), (comm.rank, 2, 0)]
+        assert ch.statuses == [
+            null,
+            (comm.rank, 1, 32),
+            (comm.rank, 1, 32),
+            null,
+            (comm.rank, 2, 0),
+            (comm.rank, 2, 0),
+        ]
     with pchan.Channel(comm) as ch:
         assert len(ch) == 0
         ch.exchange()

@@ -143,7 +143,11 @@ FORGETFUL = """
 )
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_end_is_silent_whatever_was_forgotten(ending, n):
-    run = run_mpi(n, "import warnings; warnings.simplefilter('ignore')\n" + FORGETFUL.replace("\n    ", "\n").format(ending=ending))
+    run = run_mpi(
+        n,
+        "import warnings; warnings.simplefilter('ignore')\n"
+        + FORGETFUL.replace("\n    ", "\n").format(ending=ending),
+    )
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 

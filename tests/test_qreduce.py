@@ -95,7 +95,9 @@ def test_fewer_rows_than_ranks(comm, n, layout, strategy):
 
 def test_owners_are_those_of_elemental(comm):
     with pchan.QReduceScatter(comm, 9, pchan.PrimeBasis(64)) as q:
-        mine = [(i, j) for i in range(9) for j in range(i, 9) if element_cyclic_owner(i, j, comm.size) == comm.rank]
+        mine = [
+            (i, j) for i in range(9) for j in range(i, 9) if element_cyclic_owner(i, j, comm.size) == comm.rank
+        ]
         assert list(zip(q.rows, q.cols, strict=True)) == mine
         assert (q.rows.dtype, q.limbs.dtype, q.limbs.shape) == (np.int64, np.uint64, (len(mine), q.basis.n_limbs))
         for array in (q.rows, q.cols, q.limbs):

@@ -21,7 +21,14 @@ def basis():
 
 
 def test_bad_arguments_on_one_rank_are_an_error_on_all(comm, basis):
-    good = {"n": 4, "basis": basis, "layout": None, "node_comm": None, "strategy": "residues", "buffer_bytes": 1 << 20}
+    good = {
+        "n": 4,
+        "basis": basis,
+        "layout": None,
+        "node_comm": None,
+        "strategy": "residues",
+        "buffer_bytes": 1 << 20,
+    }
     cases = [
         (ValueError, {"n": 0}),
         (ValueError, {"n": -3}),

@@ -59,8 +59,6 @@ static void free_memory(pchan_channel *channel)
     pch_free(channel->statuses);
     pch_free(channel->runs);
     pch_free(channel->ready);
-    pch_free(channel->some_indices);
-    pch_free(channel->some_statuses);
     pch_free(channel);
 }
 
@@ -128,8 +126,6 @@ static pchan_status reserve(pchan_channel *channel, pchan_error *err)
     PCH_TRY(grow_array(&channel->statuses, n, sizeof *channel->statuses, err));
     PCH_TRY(grow_array(&channel->runs, n, sizeof *channel->runs, err));
     PCH_TRY(grow_array(&channel->ready, n, sizeof *channel->ready, err));
-    PCH_TRY(grow_array(&channel->some_indices, n, sizeof *channel->some_indices, err));
-    PCH_TRY(grow_array(&channel->some_statuses, n, sizeof *channel->some_statuses, err));
     channel->capacity = capacity;
 done:
     return status;
@@ -140,10 +136,12 @@ static const char *kind_name(pchan_kind kind)
     return kind == PCHAN_SEND ? "send_init" : "recv_init";
 }
 
-static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind, int peer, int tag, pchan_error *err)
+static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind, int peer, int tag,
+                                   pchan_error *err)
 {
     const char *name = kind_name(kind);
-    if (channel->active) return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is active; wait for it first", name);
+    if (channel->active)
+        return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is active; wait for it first", name);
     if (channel->broken) return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is broken by an MPI error", name);
     bool any_peer = kind == PCHAN_RECV && peer == MPI_ANY_SOURCE;
     bool any_tag = kind == PCHAN_RECV && tag == MPI_ANY_TAG;
@@ -152,8 +150,8 @@ static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind
                         channel->n, kind == PCHAN_SEND ? "dest" : "source", peer, channel->size);
     }
     if (!any_tag && (tag < 0 || tag > channel->tag_ub)) {
-        return pch_fail(err, PCHAN_ERR_ARG, "%s (operation %d): tag %d is not in 0..%d (MPI_TAG_UB)", name, channel->n,
-                        tag, channel->tag_ub);
+        return pch_fail(err, PCHAN_ERR_ARG, "%s (operation %d): tag %d is not in 0..%d (MPI_TAG_UB)", name,
+                        channel->n, tag, channel->tag_ub);
     }
     return PCHAN_OK;
 }
@@ -172,20 +170,19 @@ static pchan_status type_bytes(MPI_Datatype type, int64_t count, int64_t *bytes,
 }
 
 /* Makes the request. `op` is complete but for the request; count <= INT_MAX. */
-static pchan_status init_request(pchan_channel *channel, const pch_operation *op, void *buf, int count, MPI_Datatype type,
-                                 MPI_Request *request, pchan_error *err)
+static pchan_status init_request(pchan_channel *channel, const pch_operation *op, void *buf, int count,
+                                 MPI_Datatype type, MPI_Request *request, pchan_error *err)
 {
     *request = MPI_REQUEST_NULL;
     if (op->peer == MPI_PROC_NULL) return PCHAN_OK;
-    int code = op->kind == PCHAN_SEND
-                   ? MPI_Send_init(buf, count, type, op->peer, op->tag, channel->comm, request)
-                   : MPI_Recv_init(buf, count, type, op->peer, op->tag, channel->comm, request);
+    int code = op->kind == PCHAN_SEND ? MPI_Send_init(buf, count, type, op->peer, op->tag, channel->comm, request)
+                                      : MPI_Recv_init(buf, count, type, op->peer, op->tag, channel->comm, request);
     return PCH_MPI(code, op->kind == PCHAN_SEND ? "MPI_Send_init" : "MPI_Recv_init", err);
 }
 
 /* Appends the operation; takes over op->type_owned on success only. */
-static pchan_status append(pchan_channel *channel, const pch_operation *op, void *buf, int count, MPI_Datatype type,
-                           int *index, pchan_error *err)
+static pchan_status append(pchan_channel *channel, const pch_operation *op, void *buf, int count,
+                           MPI_Datatype type, int *index, pchan_error *err)
 {
     pchan_status status = reserve(channel, err);
     if (status != PCHAN_OK) return status;
@@ -212,7 +209,8 @@ static pchan_status register_plain(pchan_channel *channel, pchan_kind kind, void
     MPI_Datatype type = datatype;
     PCH_TRY(check_envelope(channel, kind, peer, tag, err));
     if (count < 0) status = pch_fail(err, PCHAN_ERR_ARG, "%s: count %lld is negative", name, (long long)count);
-    if (datatype == MPI_DATATYPE_NULL) status = pch_fail(err, PCHAN_ERR_ARG, "%s: datatype is MPI_DATATYPE_NULL", name);
+    if (datatype == MPI_DATATYPE_NULL)
+        status = pch_fail(err, PCHAN_ERR_ARG, "%s: datatype is MPI_DATATYPE_NULL", name);
     if (status != PCHAN_OK) goto done;
     PCH_TRY(type_bytes(datatype, count, &op.bytes, err));
     bool owned = true;
@@ -240,8 +238,8 @@ pchan_status pchan_channel_send_init(pchan_channel *channel, const void *buf, in
     return register_plain(channel, PCHAN_SEND, address.out, count, datatype, peer, tag, index, err);
 }
 
-pchan_status pchan_channel_recv_init(pchan_channel *channel, void *buf, int64_t count, MPI_Datatype datatype, int peer,
-                                     int tag, int *index, pchan_error *err)
+pchan_status pchan_channel_recv_init(pchan_channel *channel, void *buf, int64_t count, MPI_Datatype datatype,
+                                     int peer, int tag, int *index, pchan_error *err)
 {
     return register_plain(channel, PCHAN_RECV, buf, count, datatype, peer, tag, index, err);
 }
@@ -259,8 +257,8 @@ static pchan_status count_elements(const pchan_strided *array, int64_t *n, const
     return PCHAN_OK;
 }
 
-pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind, const pchan_strided *array, int peer,
-                                        int tag, int *index, pchan_error *err)
+pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind, const pchan_strided *array,
+                                        int peer, int tag, int *index, pchan_error *err)
 {
     const char *name = kind_name(kind);
     if (index) *index = 0;
@@ -302,7 +300,8 @@ static pchan_status check_index(const pchan_channel *channel, int index, pchan_e
     return pch_fail(err, PCHAN_ERR_ARG, "operation %d does not exist; the channel has %d", index, channel->n);
 }
 
-pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pchan_operation *out, pchan_error *err)
+pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pchan_operation *out,
+                                     pchan_error *err)
 {
     pchan_status status = check_index(channel, index, err);
     if (status != PCHAN_OK) return status;
@@ -312,7 +311,8 @@ pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pc
     return PCHAN_OK;
 }
 
-pchan_status pchan_channel_message(const pchan_channel *channel, int index, pchan_message *message, pchan_error *err)
+pchan_status pchan_channel_message(const pchan_channel *channel, int index, pchan_message *message,
+                                   pchan_error *err)
 {
     pchan_status status = check_index(channel, index, err);
     if (status != PCHAN_OK) return status;

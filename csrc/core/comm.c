@@ -93,7 +93,8 @@ static int machine_color(void)
 
 static int n_ranks_started_here(void)
 {
-    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"};
+    static const char *const names[] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MV2_COMM_WORLD_LOCAL_SIZE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);
         if (value && atoi(value) > 0) return atoi(value);
@@ -116,7 +117,8 @@ static pchan_status find_crowded(MPI_Comm comm, bool *crowded, pchan_error *err)
     pchan_status status;
     PCH_TRY(PCH_MPI(MPI_Comm_split(comm, machine_color(), 0, &machine), "MPI_Comm_split", err));
     MPI_Comm_size(machine, &n_ranks);
-    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, mask, sizeof mask, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce", err));
+    PCH_TRY(
+        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, mask, sizeof mask, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce", err));
     for (int i = 0; i < MAX_CPUS; i++) n_cpus += mask[i / 8] >> (i % 8) & 1;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     *crowded = (n_cpus > 0 && n_ranks > n_cpus) || n_ranks_started_here() > online;
@@ -185,7 +187,8 @@ static pch_comm *cached_entry(MPI_Comm parent)
 
 static pchan_status check_parent(MPI_Comm parent, pchan_error *err)
 {
-    if (parent == MPI_COMM_NULL) return pch_fail(err, PCHAN_ERR_ARG, "communicator: is MPI_COMM_NULL (or was freed)");
+    if (parent == MPI_COMM_NULL)
+        return pch_fail(err, PCHAN_ERR_ARG, "communicator: is MPI_COMM_NULL (or was freed)");
     int inter = 0;
     if (MPI_Comm_test_inter(parent, &inter) != MPI_SUCCESS) {
         return pch_fail(err, PCHAN_ERR_ARG, "communicator: not a valid one");
@@ -222,8 +225,10 @@ static pchan_status first_entry(MPI_Comm parent, pch_role role, pch_comm **entry
     if (status == PCHAN_OK) status = attach_entry(parent, new, &own);
     status = pch_agree(dup, status, &own, err);
     if (status != PCHAN_OK) {
-        if (cached_entry(parent) == new) MPI_Comm_delete_attr(parent, entry_keyval); /* frees it */
-        else free_entry(new);
+        if (cached_entry(parent) == new)
+            MPI_Comm_delete_attr(parent, entry_keyval); /* frees it */
+        else
+            free_entry(new);
         return status;
     }
     *entry = new;
@@ -263,7 +268,8 @@ pchan_status pch_comm_describe(MPI_Comm comm, pch_comm *facts, pchan_error *err)
     MPI_Comm_rank(comm, &facts->rank);
     MPI_Comm_size(comm, &facts->size);
     facts->tag_ub = tag_upper_bound();
-    facts->spin_ns = entry ? entry->spin_ns : choose_spin_ns(n_ranks_started_here() > sysconf(_SC_NPROCESSORS_ONLN));
+    facts->spin_ns =
+        entry ? entry->spin_ns : choose_spin_ns(n_ranks_started_here() > sysconf(_SC_NPROCESSORS_ONLN));
     return PCHAN_OK;
 }
 

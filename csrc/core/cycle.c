@@ -2,7 +2,7 @@
  *
  * A channel's cycle: start, then poll until every operation is done. The usual cycle is a few
  * MPI_Startall and a loop of MPI_Testall; wait_any, timeouts and errors switch the rest of the
- * cycle to MPI_Testsome ("one by one").
+ * cycle to an MPI_Test for each operation ("one by one").
  */
 #include "pch_channel.h"
 
@@ -140,23 +140,17 @@ static pchan_status break_channel(pchan_channel *channel, int code, const char *
     return pch_fail_mpi(err, code, call);
 }
 
-static pchan_status poll_some(pchan_channel *channel, pchan_error *err)
+/* MPI_Test, not MPI_Testsome: MPICH 5.0.2 leaves the error field of the latter's statuses unset, and
+ * MPI_Test raises its errors on the request's communicator, where ours return. */
+static void poll_each(pchan_channel *channel)
 {
-    int n_done = 0;
-    if (channel->n_left == 0) return PCHAN_OK;
-    for (int i = 0; i < channel->n; i++) channel->some_statuses[i].MPI_ERROR = MPI_SUCCESS;
-    int code = MPI_Testsome(channel->n, channel->requests, &n_done, channel->some_indices, channel->some_statuses);
-    int class = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS) {
-        return break_channel(channel, code, "MPI_Testsome", err);
+    for (int i = 0; i < channel->n && channel->n_left > 0; i++) {
+        if (channel->operations[i].done) continue;
+        int flag = 0;
+        MPI_Status status;
+        int code = MPI_Test(&channel->requests[i], &flag, &status);
+        if (flag || code != MPI_SUCCESS) mark_done(channel, i, &status, code);
     }
-    if (n_done == MPI_UNDEFINED) return PCHAN_OK;
-    for (int k = 0; k < n_done; k++) {
-        const MPI_Status *s = &channel->some_statuses[k];
-        mark_done(channel, channel->some_indices[k], s, s->MPI_ERROR);
-    }
-    return PCHAN_OK;
 }
 
 /* Some statuses hold an error (or an MPI says so): sort the operations into done and pending. */
@@ -182,9 +176,9 @@ static bool any_error(const pchan_channel *channel)
 static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *err)
 {
     if (channel->one_by_one) {
-        pchan_status status = poll_some(channel, err);
+        poll_each(channel);
         *finished = channel->n_left == 0;
-        return status;
+        return PCHAN_OK;
     }
     int flag = 1, code = MPI_SUCCESS;
     if (channel->n_real) code = MPI_Testall(channel->n, channel->requests, &flag, channel->statuses);
@@ -194,7 +188,8 @@ static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *er
     }
     int class = MPI_SUCCESS;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS) return break_channel(channel, code, "MPI_Testall", err);
+    if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
+        return break_channel(channel, code, "MPI_Testall", err);
     /* Open MPI has both missed and invented MPI_ERR_IN_STATUS: the statuses decide. */
     if (channel->n_real && any_error(channel)) sort_statuses(channel);
     *finished = !channel->one_by_one || channel->n_left == 0;

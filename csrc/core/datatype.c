@@ -28,7 +28,8 @@ static pchan_status wrap(int64_t n, int64_t stride_bytes, MPI_Datatype *type, bo
         int lengths[2] = {1, 1};
         MPI_Aint places[2] = {0, (MPI_Aint)(whole * LONGEST * stride_bytes)};
         int code = MPI_Type_create_hvector(LONGEST, 1, (MPI_Aint)stride_bytes, *type, &chunk);
-        if (!code) code = MPI_Type_create_hvector((int)whole, 1, (MPI_Aint)(LONGEST * stride_bytes), chunk, &pieces[0]);
+        if (!code)
+            code = MPI_Type_create_hvector((int)whole, 1, (MPI_Aint)(LONGEST * stride_bytes), chunk, &pieces[0]);
         if (!code) code = MPI_Type_create_hvector((int)rest, 1, (MPI_Aint)stride_bytes, *type, &pieces[1]);
         if (!code) code = MPI_Type_create_struct(2, lengths, places, pieces, &outer);
         status = PCH_MPI(code, "a datatype of more than 2^30 elements", err);

@@ -25,7 +25,8 @@ static pchan_status choose_grid(const pchan_layout *options, pch_layout *layout,
         cols = n_ranks / rows;
     }
     if (rows < 1 || cols < 1 || (int64_t)rows * cols != n_ranks) {
-        return pch_fail(err, PCHAN_ERR_ARG, "layout: a grid of %d x %d does not fit %d ranks", rows, cols, n_ranks);
+        return pch_fail(err, PCHAN_ERR_ARG, "layout: a grid of %d x %d does not fit %d ranks", rows, cols,
+                        n_ranks);
     }
     if (options->kind == PCHAN_BLOCK_CYCLIC && options->block < 1) {
         return pch_fail(err, PCHAN_ERR_ARG, "layout: block = %d is not positive", options->block);
@@ -80,13 +81,15 @@ static void number_elements(pch_layout *layout, int64_t *in_class, int64_t *seen
     }
 }
 
-pchan_status pch_layout_create(const pchan_layout *options, int64_t n, int n_ranks, pch_layout **out, pchan_error *err)
+pchan_status pch_layout_create(const pchan_layout *options, int64_t n, int n_ranks, pch_layout **out,
+                               pchan_error *err)
 {
     *out = NULL;
     if (n < 1 || n > 1000000000) {
         return pch_fail(err, PCHAN_ERR_ARG, "qreduce: n = %lld is not in 1..10^9", (long long)n);
     }
-    if (options->kind > PCHAN_PACKED_ROWS) return pch_fail(err, PCHAN_ERR_ARG, "layout: unknown kind %d", options->kind);
+    if (options->kind > PCHAN_PACKED_ROWS)
+        return pch_fail(err, PCHAN_ERR_ARG, "layout: unknown kind %d", options->kind);
     pch_layout *layout = NULL;
     int64_t *counts = NULL;
     pchan_status status;

@@ -81,8 +81,9 @@ static void load(const pchan_array *tile, size_t prime, size_t row, size_t col, 
     }
 }
 
-static inline __attribute__((always_inline)) void join_body(const pch_word *word, const double *r0, const double *r1,
-                                                            const double *r2, size_t n, double *low, double *high)
+static inline __attribute__((always_inline)) void join_body(const pch_word *word, const double *r0,
+                                                            const double *r1, const double *r2, size_t n,
+                                                            double *low, double *high)
 {
     const double p0 = word->p[0], p1 = word->p[1], p2 = word->p[2];
     const double inverse1 = word->inverse[1], inverse2 = word->inverse[2];

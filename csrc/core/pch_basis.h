@@ -18,7 +18,7 @@
 
 enum { PCH_LANES = 4, PCH_PANEL = 8 }; /* integers and columns that the dot kernel takes at once */
 
-typedef struct pch_word { /* constants to join three residues into a word (Garner) */
+typedef struct pch_word {    /* constants to join three residues into a word (Garner) */
     double p[3], inverse[3]; /* primes and 1/p */
     double inv_01, inv_012;  /* 1/p0 mod p1, 1/(p0 p1) mod p2 */
     uint64_t p01, modulus;   /* p0 p1, p0 p1 p2 */

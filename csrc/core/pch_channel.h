@@ -47,13 +47,11 @@ struct pchan_channel {
     bool active, finalized, abandoned, broken;
     int64_t n_cycles; /* finished ones */
 
-    /* one-by-one mode: after wait_any, a timeout or an error the rest of the cycle is finished with
-     * MPI_Testsome, because MPI_Testall would overwrite the statuses of what is done already */
+    /* one-by-one mode: after wait_any, a timeout or an error each operation is tested for itself, because
+     * MPI_Testall would overwrite the statuses of what is done already */
     bool one_by_one;
-    int n_left;                /* not done */
+    int n_left;                   /* not done */
     int *ready, n_ready, n_taken; /* done, in order of completion; those wait_any has given out */
-    int *some_indices;
-    MPI_Status *some_statuses;
 };
 
 /* channel.c */

@@ -53,9 +53,9 @@ typedef struct pch_comm {
     MPI_Comm dup[PCH_N_ROLES]; /* MPI_COMM_NULL until somebody needs it */
     MPI_Comm node;             /* ranks that share memory; MPI_COMM_NULL until needed */
     int rank, size, tag_ub;
-    int64_t spin_ns;           /* how long to poll before yielding */
-    int next_tag;              /* PCH_QREDUCES: equal on all ranks, as creation is collective */
-    int references;            /* objects alive, plus 1 while the parent lives */
+    int64_t spin_ns; /* how long to poll before yielding */
+    int next_tag;    /* PCH_QREDUCES: equal on all ranks, as creation is collective */
+    int references;  /* objects alive, plus 1 while the parent lives */
     struct pch_comm *next_orphan;
     pch_live live;
 } pch_comm;

@@ -38,8 +38,9 @@ void *pch_realloc(void *block, size_t n, size_t bytes_each);
 void pch_free(void *block);
 
 /* *pointer = zeroed array of n elements, or NULL and PCHAN_ERR_NOMEM. */
-#define PCH_ALLOC(pointer, n, err)                                      \
-    (((pointer) = pch_alloc((n), sizeof *(pointer))) ? PCHAN_OK         \
-                                                     : pch_fail_nomem((err), #pointer, (size_t)(n) * sizeof *(pointer)))
+#define PCH_ALLOC(pointer, n, err)                   \
+    (((pointer) = pch_alloc((n), sizeof *(pointer))) \
+         ? PCHAN_OK                                  \
+         : pch_fail_nomem((err), #pointer, (size_t)(n) * sizeof *(pointer)))
 
 #endif

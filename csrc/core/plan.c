@@ -22,11 +22,18 @@ static int strategy_number(const char *name)
 /* ---- arguments ---- */
 
 enum { N_PARAMETERS = 9 };
-static const char *const parameter_names[N_PARAMETERS] = {
-    "n", "bits of the basis", "check_bits of the basis", "layout", "rows of the grid", "columns of the grid",
-    "block of the layout", "strategy", "buffer_bytes"};
+static const char *const parameter_names[N_PARAMETERS] = {"n",
+                                                          "bits of the basis",
+                                                          "check_bits of the basis",
+                                                          "layout",
+                                                          "rows of the grid",
+                                                          "columns of the grid",
+                                                          "block of the layout",
+                                                          "strategy",
+                                                          "buffer_bytes"};
 
-static pchan_status check_arguments(const pchan_qreduce *q, int64_t n, const pchan_qreduce_options *o, pchan_error *err)
+static pchan_status check_arguments(const pchan_qreduce *q, int64_t n, const pchan_qreduce_options *o,
+                                    pchan_error *err)
 {
     if (n < 1) return pch_fail(err, PCHAN_ERR_ARG, "qreduce: n = %lld is not positive", (long long)n);
     if (!q->basis) return pch_fail(err, PCHAN_ERR_ARG, "qreduce: no basis");
@@ -35,7 +42,8 @@ static pchan_status check_arguments(const pchan_qreduce *q, int64_t n, const pch
                         o->strategy);
     }
     if (o->buffer_bytes < 0) {
-        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: buffer_bytes = %lld is negative", (long long)o->buffer_bytes);
+        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: buffer_bytes = %lld is negative",
+                        (long long)o->buffer_bytes);
     }
     if (o->node_comm && *o->node_comm == MPI_COMM_NULL) {
         return pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm is MPI_COMM_NULL");
@@ -57,13 +65,13 @@ static pchan_status compare_arguments(const pchan_qreduce *q, int64_t n, const p
                                       strategy_number(o->strategy),
                                       o->buffer_bytes};
     for (int k = 0; k < N_PARAMETERS; k++) both[N_PARAMETERS + k] = -both[k];
-    pchan_status status = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, both, 2 * N_PARAMETERS, MPI_INT64_T, MPI_MIN, q->comm),
-                                  "MPI_Allreduce", err);
+    pchan_status status = PCH_MPI(
+        MPI_Allreduce(MPI_IN_PLACE, both, 2 * N_PARAMETERS, MPI_INT64_T, MPI_MIN, q->comm), "MPI_Allreduce", err);
     for (int k = 0; k < N_PARAMETERS && status == PCHAN_OK; k++) {
         long long least = both[k], most = -both[N_PARAMETERS + k];
         if (least == most) continue;
-        status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: the ranks differ in %s: %lld to %lld", parameter_names[k], least,
-                          most);
+        status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: the ranks differ in %s: %lld to %lld", parameter_names[k],
+                          least, most);
     }
     return status;
 }
@@ -84,7 +92,8 @@ static pchan_status check_subset(const pchan_qreduce *q, MPI_Comm node_comm, pch
     for (int r = 0; r < n && status == PCHAN_OK; r++) {
         int rank;
         MPI_Group_translate_ranks(part, 1, &r, whole, &rank);
-        if (rank == MPI_UNDEFINED) status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm has ranks outside comm");
+        if (rank == MPI_UNDEFINED)
+            status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm has ranks outside comm");
     }
     MPI_Group_free(&part);
     MPI_Group_free(&whole);
@@ -143,8 +152,10 @@ static pchan_status find_nodes(pchan_qreduce *q, const MPI_Comm *node_comm, pcha
     PCH_TRY(PCH_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, q->comm), "MPI_Allgather", err));
     for (int r = 0; r < q->size; r++) n_same += leaders[r] == leader;
     if (n_same != q->node_size) {
-        status = pch_fail(&own, PCHAN_ERR_ARG, "qreduce: node_comm does not divide comm: it has %d ranks here, but %d say "
-                          "that they are of this node", q->node_size, n_same);
+        status = pch_fail(&own, PCHAN_ERR_ARG,
+                          "qreduce: node_comm does not divide comm: it has %d ranks here, but %d say "
+                          "that they are of this node",
+                          q->node_size, n_same);
     } else {
         status = number_nodes(q, leaders, &own);
     }

@@ -130,7 +130,8 @@ static pchan_status make_powers(pchan_basis *basis, pchan_error *err)
     if (status != PCHAN_OK) return status;
     for (int i = 0; i < basis->n_primes; i++) {
         uint64_t p = basis->primes[i], power = 1;
-        double *column = basis->powers + (size_t)(i / PCH_PANEL) * (size_t)basis->n_pieces * PCH_PANEL + i % PCH_PANEL;
+        double *column =
+            basis->powers + (size_t)(i / PCH_PANEL) * (size_t)basis->n_pieces * PCH_PANEL + i % PCH_PANEL;
         for (int k = 0; k < whole; k++, power = (power << PIECE_BITS) % p) {
             column[k * PCH_PANEL] = symmetric(power, p);
         }

@@ -42,7 +42,8 @@ static void leave(pchan_qreduce *q)
 
 /* ---- add ---- */
 
-static pchan_status check_tile(const pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
+static pchan_status check_tile(const pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile,
+                               pchan_error *err)
 {
     int64_t rows = (int64_t)tile->shape[1], cols = (int64_t)tile->shape[2], n = q->layout->n;
     if (tile->shape[0] != (size_t)q->basis->n_primes) {
@@ -149,7 +150,8 @@ void pch_qreduce_restore_own(pchan_qreduce *q)
     int64_t begin_ns = pch_now_ns();
     size_t bad;
     uint64_t *words = pch_words_at(q, q->first);
-    if (pch_restore_unchecked(q->basis, words, (size_t)q->n_local, q->limbs, q->restore_scratch, &bad) != PCHAN_OK) {
+    if (pch_restore_unchecked(q->basis, words, (size_t)q->n_local, q->limbs, q->restore_scratch, &bad) !=
+        PCHAN_OK) {
         q->first_bad = q->first + (int64_t)bad;
     }
     memset(words, 0, (size_t)pch_words_bytes(q, q->n_local));
@@ -314,7 +316,8 @@ pchan_status pchan_qreduce_wait(pchan_qreduce *q, int64_t timeout_ns, pchan_erro
     if (status != PCHAN_OK) return status;
     status = run(q, timeout_ns, &finished, err);
     if (status == PCHAN_OK && !finished) {
-        status = pch_fail(err, PCHAN_ERR_TIMEOUT, "wait: the reduce-scatter still waits for %s", waits_for[q->phase]);
+        status =
+            pch_fail(err, PCHAN_ERR_TIMEOUT, "wait: the reduce-scatter still waits for %s", waits_for[q->phase]);
     }
     leave(q);
     return status;
@@ -341,10 +344,12 @@ pchan_status pchan_qreduce_gather(pchan_qreduce *q, int root, uint64_t *limbs, p
     if (status != PCHAN_OK) return status;
     int64_t n_limbs = q->basis->n_limbs;
     if (q->active || q->n_finished == 0) {
-        status = pch_fail(err, PCHAN_ERR_STATE, q->active ? "gather: the reduce-scatter is active; wait for it first"
-                                                          : "gather: no cycle has been finished");
+        status = pch_fail(err, PCHAN_ERR_STATE,
+                          q->active ? "gather: the reduce-scatter is active; wait for it first"
+                                    : "gather: no cycle has been finished");
     } else if (root < 0 || root >= q->size) {
-        status = pch_fail(err, PCHAN_ERR_ARG, "gather: root %d is not a rank of a communicator of %d", root, q->size);
+        status =
+            pch_fail(err, PCHAN_ERR_ARG, "gather: root %d is not a rank of a communicator of %d", root, q->size);
     } else if (q->rank != root) {
         status = move_limbs(q, q->limbs, q->n_local * n_limbs, root, true, err);
     } else {

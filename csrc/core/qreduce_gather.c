@@ -21,8 +21,10 @@ static pchan_status gather_create(pchan_qreduce *q, pchan_error *err)
     q->plan = plan;
     if (q->rank != 0) return PCHAN_OK;
     int64_t longest = 0, total = pch_layout_offset(q->layout, q->size);
-    for (int o = 0; o < q->size; o++) longest = pch_layout_n_owned(q->layout, o) > longest ? pch_layout_n_owned(q->layout, o) : longest;
-    size_t n_words = (size_t)longest * (size_t)q->basis->n_words, n_limbs = (size_t)total * (size_t)q->basis->n_limbs;
+    for (int o = 0; o < q->size; o++)
+        longest = pch_layout_n_owned(q->layout, o) > longest ? pch_layout_n_owned(q->layout, o) : longest;
+    size_t n_words = (size_t)longest * (size_t)q->basis->n_words,
+           n_limbs = (size_t)total * (size_t)q->basis->n_limbs;
     PCH_TRY(PCH_ALLOC(plan->sum, n_words, err));
     PCH_TRY(PCH_ALLOC(plan->received, n_words, err));
     PCH_TRY(PCH_ALLOC(plan->limbs, n_limbs, err));
@@ -73,7 +75,8 @@ static pchan_status collect_owner(pchan_qreduce *q, gather_plan *plan, int owner
     }
     int64_t begin_ns = pch_now_ns();
     pchan_error own = {0};
-    status = pchan_restore_reference(q->basis, plan->sum, (size_t)n, plan->limbs + first * q->basis->n_limbs, &own);
+    status =
+        pchan_restore_reference(q->basis, plan->sum, (size_t)n, plan->limbs + first * q->basis->n_limbs, &own);
     q->stats.restore_ns += pch_now_ns() - begin_ns;
     if (status == PCHAN_ERR_RANGE) {
         if (first + own.index < q->first_bad) q->first_bad = first + own.index;

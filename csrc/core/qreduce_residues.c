@@ -24,8 +24,8 @@ typedef struct transfer { /* of one chunk per round */
 typedef struct residues_plan {
     int64_t chunk; /* elements per message */
     int n_sends, n_recvs, n_rounds, round;
-    transfer *sends;  /* slices of other nodes' owners that this rank sends */
-    int *sources;     /* [n_recvs] ranks that send this rank's slice, one per other node */
+    transfer *sends; /* slices of other nodes' owners that this rank sends */
+    int *sources;    /* [n_recvs] ranks that send this rank's slice, one per other node */
     pchan_channel **rounds;
     uint64_t *buffers; /* [IN_FLIGHT][n_recvs][at most chunk][n_words] */
     int64_t buffer_elements;
@@ -45,7 +45,8 @@ static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
     for (int o = 0; o < q->size; o++) {
         if (q->node_of[o] == node || pch_layout_n_owned(q->layout, o) == 0) continue;
         if (turn++ % q->node_size != q->node_rank) continue;
-        plan->sends[plan->n_sends++] = (transfer){o, pch_layout_offset(q->layout, o), pch_layout_n_owned(q->layout, o)};
+        plan->sends[plan->n_sends++] =
+            (transfer){o, pch_layout_offset(q->layout, o), pch_layout_n_owned(q->layout, o)};
     }
     for (int m = 0; m < q->n_nodes && q->n_local; m++) {
         if (m != node) plan->sources[plan->n_recvs++] = sender_for(q, m, q->rank);
@@ -135,7 +136,8 @@ static void finish_round(pchan_qreduce *q, residues_plan *plan, int k)
 {
     int64_t begin_ns = pch_now_ns(), n = chunk_length(plan, q->n_local, k);
     for (int r = 0; r < plan->n_recvs && n; r++) {
-        pchan_accumulate(q->basis, pch_words_at(q, q->first + k * plan->chunk), buffer_of(q, plan, k, r), (size_t)n);
+        pchan_accumulate(q->basis, pch_words_at(q, q->first + k * plan->chunk), buffer_of(q, plan, k, r),
+                         (size_t)n);
     }
     q->stats.accumulate_ns += pch_now_ns() - begin_ns;
     for (int s = 0; s < plan->n_sends; s++) {

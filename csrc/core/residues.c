@@ -23,8 +23,8 @@ static void cut(const uint64_t *limbs, int n_limbs, int n_pieces, double *pieces
     pieces[(size_t)(n_pieces - 1) * PCH_LANES] = (double)(limbs[n_limbs - 1] >> 63);
 }
 
-static void residues_of_lanes(const pchan_basis *basis, const double *pieces, size_t n, size_t first, size_t n_lanes,
-                              double *residues)
+static void residues_of_lanes(const pchan_basis *basis, const double *pieces, size_t n, size_t first,
+                              size_t n_lanes, double *residues)
 {
     double sums[PCH_LANES * PCH_PANEL];
     size_t n_pieces = (size_t)basis->n_pieces;
@@ -67,8 +67,8 @@ pchan_status pchan_residues(const pchan_basis *basis, const uint64_t *limbs, siz
         for (size_t e = 0; e < n_lanes; e++) {
             const uint64_t *x = limbs + (first + e) * n_limbs;
             if (!pch_limbs_in_range(x, basis->n_limbs, basis->bits)) {
-                status = pch_fail(err, PCHAN_ERR_RANGE, "residues: integer %zu does not satisfy |x| < 2^%d", first + e,
-                                  basis->bits);
+                status = pch_fail(err, PCHAN_ERR_RANGE, "residues: integer %zu does not satisfy |x| < 2^%d",
+                                  first + e, basis->bits);
                 if (err) err->index = (int64_t)(first + e);
                 goto done;
             }

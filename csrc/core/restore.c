@@ -18,9 +18,9 @@
 #include <string.h>
 
 typedef struct scratch {
-    double *c;        /* [n_slots][PCH_LANES] */
-    double *digits;   /* [PCH_LANES][n_digits] */
-    uint64_t *wide;   /* [n_wide_limbs] */
+    double *c;      /* [n_slots][PCH_LANES] */
+    double *digits; /* [PCH_LANES][n_digits] */
+    uint64_t *wide; /* [n_wide_limbs] */
 } scratch;
 
 size_t pch_restore_scratch_bytes(const pchan_basis *basis)
@@ -44,7 +44,8 @@ static double weigh(const pchan_basis *basis, const uint64_t *words, double *c)
     int n_words = basis->n_words;
     for (int k = 0; k < 3; k++) {
         const double *prime = basis->slot_prime + k * n_words, *inverse = basis->slot_inverse + k * n_words;
-        const double *weight_high = basis->weight_high + k * n_words, *weight_low = basis->weight_low + k * n_words;
+        const double *weight_high = basis->weight_high + k * n_words,
+                     *weight_low = basis->weight_low + k * n_words;
         double *out = c + (size_t)k * (size_t)n_words * PCH_LANES;
         for (int w = 0; w < n_words; w++) {
             double high = (double)(int32_t)(words[w] >> 31), low = (double)(int32_t)(words[w] & 0x7fffffff);

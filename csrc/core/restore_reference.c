@@ -76,7 +76,8 @@ pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *w
         }
         if (pch_limbs_in_range(value, n_wide, basis->bits)) continue;
         if (result == PCHAN_OK) {
-            result = pch_fail(err, PCHAN_ERR_RANGE, "restore: integer %zu does not satisfy |x| < 2^%d", k, basis->bits);
+            result =
+                pch_fail(err, PCHAN_ERR_RANGE, "restore: integer %zu does not satisfy |x| < 2^%d", k, basis->bits);
             if (err) err->index = (int64_t)k;
         }
     }

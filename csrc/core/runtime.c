@@ -54,7 +54,8 @@ static pchan_status install(pchan_error *err)
 pchan_status pch_runtime_check(const char *what, pchan_error *err)
 {
     if (forked) {
-        return pch_fail(err, PCHAN_ERR_STATE, "%s: not in a forked child; only the process that began uses MPI", what);
+        return pch_fail(err, PCHAN_ERR_STATE, "%s: not in a forked child; only the process that began uses MPI",
+                        what);
     }
     if (installed && !over) return PCHAN_OK;
     int initialized = 0, finalized = 0;

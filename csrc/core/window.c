@@ -46,7 +46,8 @@ static int64_t available_bytes(void)
 static pchan_status make_file(bool named, offer *o, int *fd, pchan_error *err)
 {
     if (o->bytes > available_bytes()) {
-        return pch_fail(err, PCHAN_ERR_NOMEM, "window: %lld bytes of node-shared memory, but only %lld are available",
+        return pch_fail(err, PCHAN_ERR_NOMEM,
+                        "window: %lld bytes of node-shared memory, but only %lld are available",
                         (long long)o->bytes, (long long)available_bytes());
     }
     if (getrandom(o->token, sizeof o->token, 0) != (ssize_t)sizeof o->token) {
@@ -81,9 +82,10 @@ static pchan_status open_file(const offer *o, int *fd, pchan_error *err)
     }
     struct stat s;
     if (*fd >= 0 && fstat(*fd, &s) == 0 && s.st_size == (off_t)o->bytes) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_SYSTEM,
-                    "window: cannot open the shared memory of the node's first rank; do all ranks of node_comm run on "
-                    "one machine?");
+    return pch_fail(
+        err, PCHAN_ERR_SYSTEM,
+        "window: cannot open the shared memory of the node's first rank; do all ranks of node_comm run on "
+        "one machine?");
 }
 
 static pchan_status map_file(const offer *o, int fd, bool first, void **mapping, pchan_error *err)
@@ -91,7 +93,8 @@ static pchan_status map_file(const offer *o, int fd, bool first, void **mapping,
     *mapping = mmap(NULL, (size_t)o->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (*mapping == MAP_FAILED) {
         *mapping = NULL;
-        return pch_fail(err, PCHAN_ERR_NOMEM, "window: mapping %lld bytes: %s", (long long)o->bytes, strerror(errno));
+        return pch_fail(err, PCHAN_ERR_NOMEM, "window: mapping %lld bytes: %s", (long long)o->bytes,
+                        strerror(errno));
     }
     header *h = *mapping;
     if (first) memcpy(h->token, o->token, sizeof h->token);
@@ -116,7 +119,8 @@ static pchan_status share(MPI_Comm node, int64_t bytes, bool named, void **mappi
         status = open_file(&o, &fd, &own);
         if (status == PCHAN_OK) status = map_file(&o, fd, false, mapping, &own);
         if (status == PCHAN_OK && memcmp(*mapping, o.token, sizeof o.token) != 0) {
-            status = pch_fail(&own, PCHAN_ERR_SYSTEM, "window: opened another file than the node's first rank made");
+            status =
+                pch_fail(&own, PCHAN_ERR_SYSTEM, "window: opened another file than the node's first rank made");
         }
     }
     status = pch_agree(node, status, &own, err);

@@ -73,7 +73,8 @@ static PyObject *channel_add(PyObject *object, PyObject *args)
     unsigned long long address;
     long long count;
     MPI_Datatype datatype;
-    if (!PyArg_ParseTuple(args, "iOKLOii", &kind, &holder, &address, &count, &type_handle, &peer, &tag)) return NULL;
+    if (!PyArg_ParseTuple(args, "iOKLOii", &kind, &holder, &address, &count, &type_handle, &peer, &tag))
+        return NULL;
     if (datatype_from_handle(type_handle, &datatype) < 0) return NULL;
     pchan_channel *channel = living(object, kind == PCHAN_SEND ? "send_init" : "recv_init");
     if (!channel || PyList_Append(self_of(object)->held, holder) < 0) return NULL;
@@ -115,7 +116,8 @@ static PyObject *channel_add_strided(PyObject *object, PyObject *args)
     unsigned long long address;
     int64_t shape_numbers[MAX_DIMS], stride_numbers[MAX_DIMS];
     pchan_strided array = {.shape = shape_numbers, .strides = stride_numbers};
-    if (!PyArg_ParseTuple(args, "iOKOOOii", &kind, &holder, &address, &shape, &strides, &type_handle, &peer, &tag)) {
+    if (!PyArg_ParseTuple(args, "iOKOOOii", &kind, &holder, &address, &shape, &strides, &type_handle, &peer,
+                          &tag)) {
         return NULL;
     }
     if (datatype_from_handle(type_handle, &array.element) < 0) return NULL;
@@ -172,7 +174,8 @@ static int parse_timeout(PyObject *const *args, Py_ssize_t n_args, PyObject *nam
     Py_ssize_t n_names = names ? PyTuple_GET_SIZE(names) : 0;
     *timeout_ns = -1;
     if (n_args + n_names == 0) return 0;
-    if (n_args + n_names > 1 || (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout"))) {
+    if (n_args + n_names > 1 ||
+        (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout"))) {
         PyErr_SetString(PyExc_TypeError, "the only argument is timeout");
         return -1;
     }
@@ -361,7 +364,8 @@ static PyMethodDef channel_methods[] = {
     {"test", channel_test, METH_NOARGS,
      "test()\n--\n\nTrue when the cycle is over; then the channel is idle again. Never waits."},
     {"wait_any", (PyCFunction)(void (*)(void))channel_wait_any, METH_FASTCALL | METH_KEYWORDS,
-     "wait_any(timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; waits for it.\n\n"
+     "wait_any(timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; waits for "
+     "it.\n\n"
      "None when nothing is active. With the last index the cycle is over."},
     {"operation", channel_operation, METH_O, "operation(index)\n--\n\n(kind, peer, tag, nbytes, done)"},
     {"free", channel_free, METH_NOARGS,
@@ -372,7 +376,8 @@ static PyMethodDef channel_methods[] = {
 
 static PyGetSetDef channel_getset[] = {
     {"statuses", channel_statuses, NULL,
-     "[(source, tag, nbytes), ...] of the last finished cycle, by index. For a receive what came, for a send what\n"
+     "[(source, tag, nbytes), ...] of the last finished cycle, by index. For a receive what came, for a send "
+     "what\n"
      "went, (PROC_NULL, ANY_TAG, 0) for PROC_NULL.",
      NULL},
     {"active", channel_active, NULL, "True between start and the end of the cycle.", NULL},

@@ -158,7 +158,8 @@ static PyObject *allocation_count(PyObject *module, PyObject *unused)
 
 static PyMethodDef module_methods[] = {
     {"set_spin", set_spin, METH_O,
-     "set_spin(seconds)\n--\n\nHow long waits of objects made from now on poll before they yield; negative: default."},
+     "set_spin(seconds)\n--\n\nHow long waits of objects made from now on poll before they yield; negative: "
+     "default."},
     {"allocation_count", allocation_count, METH_NOARGS,
      "allocation_count()\n--\n\nNumber of heap requests the C core has made so far."},
     {NULL, NULL, 0, NULL},

@@ -42,7 +42,8 @@ static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     MPI_Comm comm, node_comm;
     pchan_qreduce_options options = {0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLO(iiii)OsL", names, &comm_handle, &n, &basis_object, &kind,
-                                     &grid_rows, &grid_cols, &block, &node_handle, &options.strategy, &buffer_bytes)) {
+                                     &grid_rows, &grid_cols, &block, &node_handle, &options.strategy,
+                                     &buffer_bytes)) {
         return NULL;
     }
     const pchan_basis *basis = basis_from_object(basis_object);
@@ -206,10 +207,11 @@ static PyObject *qreduce_stats(PyObject *object, void *unused)
     pchan_qreduce_stats s;
     if (!q) return NULL;
     pchan_qreduce_get_stats(q, &s);
-    return Py_BuildValue("{sdsdsdsdsdsLsLsL}", "add_s", 1e-9 * (double)s.add_ns, "pack_s", 1e-9 * (double)s.pack_ns,
-                         "exchange_s", 1e-9 * (double)s.exchange_ns, "accumulate_s", 1e-9 * (double)s.accumulate_ns,
-                         "restore_s", 1e-9 * (double)s.restore_ns, "bytes_sent", (long long)s.bytes_sent, "bytes_held",
-                         (long long)s.bytes_held, "n_local", (long long)s.n_local);
+    return Py_BuildValue("{sdsdsdsdsdsLsLsL}", "add_s", 1e-9 * (double)s.add_ns, "pack_s",
+                         1e-9 * (double)s.pack_ns, "exchange_s", 1e-9 * (double)s.exchange_ns, "accumulate_s",
+                         1e-9 * (double)s.accumulate_ns, "restore_s", 1e-9 * (double)s.restore_ns, "bytes_sent",
+                         (long long)s.bytes_sent, "bytes_held", (long long)s.bytes_held, "n_local",
+                         (long long)s.n_local);
 }
 
 static PyObject *qreduce_active(PyObject *object, void *unused)
@@ -252,7 +254,8 @@ static void qreduce_finalize(PyObject *object)
     if (pchan_qreduce_active(self->qreduce)) {
         Py_XINCREF(self->basis);
         Py_XINCREF(self->output.obj);
-        if (PyErr_ResourceWarning(object, 1, "a reduce-scatter was dropped while active; its memory is kept") < 0) {
+        if (PyErr_ResourceWarning(object, 1, "a reduce-scatter was dropped while active; its memory is kept") <
+            0) {
             PyErr_WriteUnraisable(object);
         }
     }
@@ -286,9 +289,11 @@ static PyMethodDef qreduce_methods[] = {
      "start()\n--\n\nStarts a cycle with what has been added. Collective, returns at once.\n\n"
      "Raises StateError when active or freed."},
     {"wait", (PyCFunction)(void (*)(void))qreduce_wait, METH_VARARGS | METH_KEYWORDS,
-     "wait(timeout=None)\n--\n\nFinishes the cycle; limbs then hold this rank's elements, and the contribution is\n"
+     "wait(timeout=None)\n--\n\nFinishes the cycle; limbs then hold this rank's elements, and the contribution "
+     "is\n"
      "zero again. Collective. timeout is in seconds.\n\n"
-     "Raises RangeError on every rank when some |x| >= 2**bits, naming the owner and (i, j): the object then serves\n"
+     "Raises RangeError on every rank when some |x| >= 2**bits, naming the owner and (i, j): the object then "
+     "serves\n"
      "the next cycle; WaitTimeout, still active; StateError when nothing was started; MPIError."},
     {"test", qreduce_test, METH_NOARGS,
      "test()\n--\n\nTrue when the cycle is over. Never waits (except with strategy 'gather')."},
@@ -302,7 +307,8 @@ static PyMethodDef qreduce_methods[] = {
 
 static PyGetSetDef qreduce_getset[] = {
     {"stats", qreduce_stats, NULL,
-     "Of this rank's last cycle: add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds), bytes_sent (to other\n"
+     "Of this rank's last cycle: add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds), bytes_sent (to "
+     "other\n"
      "nodes), bytes_held (share of the window, buffers, tables), n_local.",
      NULL},
     {"active", qreduce_active, NULL, "True between start and the end of the cycle.", NULL},

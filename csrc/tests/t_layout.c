@@ -22,8 +22,9 @@ static void check_layout(const pchan_layout *options, int64_t n, int n_ranks)
             CHECK(0 <= i && i <= j && j < n, "(%lld, %lld)", (long long)i, (long long)j);
             CHECK(k == 0 || rows[k - 1] < i || (rows[k - 1] == i && cols[k - 1] < j), "row-major order");
             int64_t place = pch_layout_position(layout, i, j);
-            CHECK(place == first + k, "kind %d, n %lld, %d ranks: (%lld, %lld) is at %lld, not %lld", options->kind,
-                  (long long)n, n_ranks, (long long)i, (long long)j, (long long)place, (long long)(first + k));
+            CHECK(place == first + k, "kind %d, n %lld, %d ranks: (%lld, %lld) is at %lld, not %lld",
+                  options->kind, (long long)n, n_ranks, (long long)i, (long long)j, (long long)place,
+                  (long long)(first + k));
             CHECK(!seen[place], "place %lld twice", (long long)place);
             seen[place] = 1;
             if (options->kind != PCHAN_PACKED_ROWS) {
@@ -33,7 +34,8 @@ static void check_layout(const pchan_layout *options, int64_t n, int n_ranks)
             }
         }
         if (options->kind == PCHAN_PACKED_ROWS) {
-            CHECK(count <= total / n_ranks + n, "rank %d owns %lld of %lld", r, (long long)count, (long long)total);
+            CHECK(count <= total / n_ranks + n, "rank %d owns %lld of %lld", r, (long long)count,
+                  (long long)total);
         }
     }
     CHECK(!memchr(seen, 0, (size_t)total), "an element without owner");

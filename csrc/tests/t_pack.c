@@ -58,7 +58,8 @@ static void check_dtype(fixture *f, pchan_dtype dtype, int step, uint64_t *seed)
     /* stored [cols][primes][rows], every step-th element, backwards for a negative step */
     ptrdiff_t unit = (ptrdiff_t)size * step;
     char *origin = step > 0 ? data : data + (n - 1) * size;
-    pchan_array a = {origin, dtype, {(size_t)f->n_primes, ROWS, COLS}, {unit * ROWS, unit, unit * ROWS * f->n_primes}};
+    pchan_array a = {
+        origin, dtype, {(size_t)f->n_primes, ROWS, COLS}, {unit * ROWS, unit, unit * ROWS * f->n_primes}};
     for (int i = 0; i < f->n_primes; i++) {
         int64_t p = pchan_basis_primes(f->basis)[i];
         for (int k = 0; k < ROWS * COLS; k++) {
@@ -73,8 +74,8 @@ static void check_dtype(fixture *f, pchan_dtype dtype, int step, uint64_t *seed)
     pchan_error err;
     CHECK(pchan_pack(f->basis, &a, f->words, &err) == PCHAN_OK, "%s", err.message);
     for (int k = 0; k < ROWS * COLS * f->n_words; k++) {
-        CHECK(f->words[k] == f->want[k], "%d bits, type %d, step %d: word %d is %llu instead of %llu", f->bits, dtype,
-              step, k, (unsigned long long)f->words[k], (unsigned long long)f->want[k]);
+        CHECK(f->words[k] == f->want[k], "%d bits, type %d, step %d: word %d is %llu instead of %llu", f->bits,
+              dtype, step, k, (unsigned long long)f->words[k], (unsigned long long)f->want[k]);
     }
     free(data);
 }

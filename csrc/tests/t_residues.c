@@ -21,8 +21,9 @@ static void check_residues(int bits, uint64_t seed)
             for (int k = 0; k < N; k++) {
                 int64_t got = (int64_t)r[i * N + k];
                 int64_t want = (int64_t)slow_mod(x + k * n_limbs, n_limbs, (uint64_t)p);
-                CHECK((got - want) % p == 0 && 2 * llabs(got) < p, "%s, %d bits, seed %llu, integer %d mod %lld: %lld",
-                      name, bits, (unsigned long long)first_seed, k, (long long)p, (long long)got);
+                CHECK((got - want) % p == 0 && 2 * llabs(got) < p,
+                      "%s, %d bits, seed %llu, integer %d mod %lld: %lld", name, bits,
+                      (unsigned long long)first_seed, k, (long long)p, (long long)got);
             }
         }
     }

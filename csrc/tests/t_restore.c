@@ -5,7 +5,8 @@
 
 enum { N = 21 };
 
-static void check_both(const pchan_basis *basis, const char *kernel, const uint64_t *words, const uint64_t *x, int n)
+static void check_both(const pchan_basis *basis, const char *kernel, const uint64_t *words, const uint64_t *x,
+                       int n)
 {
     int n_limbs = pchan_basis_n_limbs(basis);
     uint64_t *limbs = calloc((size_t)(n * n_limbs), sizeof *limbs);

@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(condition, ...)                                                    \
-    do {                                                                         \
-        if (!(condition)) {                                                      \
-            fprintf(stderr, "%s:%d: %s\n    ", __FILE__, __LINE__, #condition);  \
-            fprintf(stderr, __VA_ARGS__);                                        \
-            fputc('\n', stderr);                                                 \
-            exit(1);                                                             \
-        }                                                                        \
+#define CHECK(condition, ...)                                                   \
+    do {                                                                        \
+        if (!(condition)) {                                                     \
+            fprintf(stderr, "%s:%d: %s\n    ", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                       \
+            fputc('\n', stderr);                                                \
+            exit(1);                                                            \
+        }                                                                       \
     } while (0)
 
 /* Random 64-bit numbers (splitmix64, Steele, Lea and Flood 2014), reproducible from a seed. */

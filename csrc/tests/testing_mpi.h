@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * For tests that run under mpiexec: failures end the job, and so does a hang.
+ */
+#ifndef PCHAN_TESTING_MPI_H
+#define PCHAN_TESTING_MPI_H
+
+#include "../core/pch_mpi.h"
+#include "testing.h"
+
+#include <unistd.h>
+
+static int world_rank, world_size;
+
+static inline void begin_mpi(int *argc, char ***argv)
+{
+    int level;
+    alarm(60);
+    MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+}
+
+#define OK(call)                                                                                                 \
+    do {                                                                                                         \
+        pchan_error ok_error = {0}, *err = &ok_error;                                                            \
+        pchan_status ok_status = (call);                                                                         \
+        CHECK(ok_status == PCHAN_OK, "rank %d: %s: %s", world_rank, pchan_status_name(ok_status), err->message); \
+    } while (0)
+
+/* The call must fail with that status and a message. */
+#define FAILS(status, call)                                                                             \
+    do {                                                                                                \
+        pchan_error fails_error = {0}, *err = &fails_error;                                             \
+        pchan_status fails_status = (call);                                                             \
+        CHECK(fails_status == (status) && err->message[0], "rank %d: %s instead of %s: %s", world_rank, \
+              pchan_status_name(fails_status), pchan_status_name(status), err->message);                \
+    } while (0)
+
+/* An allocation door whose n-th request fails, and that counts the blocks in use. */
+static long allocations_left = -1, blocks_in_use;
+
+static inline void *door_malloc(size_t bytes)
+{
+    if (allocations_left == 0) return NULL;
+    allocations_left--;
+    blocks_in_use++;
+    return malloc(bytes);
+}
+
+static inline void *door_realloc(void *block, size_t bytes)
+{
+    if (allocations_left == 0) return NULL;
+    allocations_left--;
+    if (!block) blocks_in_use++;
+    return realloc(block, bytes);
+}
+
+static inline void door_free(void *block)
+{
+    blocks_in_use--;
+    free(block);
+}
+
+static const pchan_allocator counting_door = {door_malloc, door_realloc, door_free};
+
+#endif
