@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def extension(abi, wrapper):
 
 
 class BuildExt(build_ext):
-    """Without a compiler wrapper: one sentence instead of a compiler's error. Two builds at a time."""
+    """One extension for each ABI. Without a compiler wrapper: one sentence instead of a compiler's error."""
 
     def run(self):
         found = {}
@@ -87,11 +88,22 @@ class BuildExt(build_ext):
         for ext in self.extensions:
             ext._needs_stub = False
             print(f"pchan: building {ext.name} with {found[ext.name.rpartition('_')[2]]}")
-        self.parallel = self.parallel or 2
+        self.force = True  # the wrapper of an ABI may be another one than last time
         super().run()
 
-    def get_ext_fullpath(self, name):
-        return super().get_ext_fullpath(name)
+    def build_extensions(self):
+        """One after the other, each on all cores: the builds have the same sources, so their objects need
+        folders of their own."""
+        compile_files, folder = self.compiler.compile, self.build_temp
+
+        def compile_in_parallel(sources, **options):
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                return sum(pool.map(lambda source: compile_files([source], **options), sources), [])
+
+        self.compiler.compile = compile_in_parallel
+        for ext in self.extensions:
+            self.build_temp = os.path.join(folder, ext.name)
+            self.build_extension(ext)
 
 
 os.chdir(Path(__file__).resolve().parent)

@@ -64,15 +64,21 @@ def pytest_runtest_makereport(item, call):
         return
     report = outcome.get_result()
     text = str(report.longrepr) if report.failed else ""
-    skipped = report.longrepr if report.skipped else None
     everyone = HARNESS.allgather((report.outcome, text))
     failed = [(rank, text) for rank, (result, text) in enumerate(everyone) if result == "failed"]
     if failed:
         report.outcome = "failed"
         report.longrepr = "\n\n".join(f"on rank {rank} of {WORLD.size}:\n{text}" for rank, text in failed)
-    elif skipped is None and any(result == "skipped" for result, _ in everyone):
+    elif len({result for result, _ in everyone}) > 1:
         report.outcome = "failed"
-        report.longrepr = "skipped on some ranks only"
+        report.longrepr = f"skipped on some ranks only: {[result for result, _ in everyone]}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Only rank 0 writes a report file."""
+    if WORLD.rank:
+        config.option.xmlpath = None
 
 
 @pytest.hookimpl(trylast=True)

@@ -60,15 +60,14 @@ def check_bound(matrix, rows, norms, precision):
 def test_rows_of_fractions(comm, rounding, how, precision):
     rows = rational_rows()
     g = pchan.gram(deal(rows, comm, how), comm, precision, rounding=rounding)
+    scaled, matrix, checked = g.q.gather(), g.gather(), g.check()
+    assert checked and (g.n, g.n_rows) == (5, 9)
     check_norms(g.norms, rows, precision)
-    scaled, matrix = g.q.gather(), g.gather()
     if comm.rank == 0:
         assert np.array_equal(scaled, quantized_gram(rows, g.norms, precision, rounding))
         check_bound(matrix, rows, g.norms, precision)
     else:
         assert scaled is None and matrix is None
-    assert (g.n, g.n_rows) == (5, 9)
-    assert g.check()
 
 
 def test_local_values_are_the_gathered_ones(comm):
@@ -118,11 +117,15 @@ def test_far_off_exponents_cost_no_memory(comm):
 
 def test_zero_columns(comm):
     g = pchan.gram(deal([[0, 3, 0.0], [0, -4, mpmath.mpf(0)]], comm), comm, 64)
-    assert g.norms.tolist() == [0, 5, 0]
-    matrix = g.gather()
+    matrix, checked = g.gather(), g.check()
+    assert checked and g.norms.tolist() == [0, 5, 0]
     if comm.rank == 0:
         assert abs(matrix[1, 1] - 25) < 1e-15 and (matrix != 0).sum() == 1
-    assert g.check()
+
+
+def test_norms_are_rounded_up(comm):
+    norms = pchan.gram(deal([[1, 4], [Fraction(1, 2**9000), 3]], comm), comm, 64).norms
+    assert [fraction_of(norm) for norm in norms] == [1 + Fraction(1, 2**127), 5]
 
 
 def test_norms_are_exact_when_they_can_be(comm):
@@ -163,11 +166,12 @@ def test_floats_that_are_integers_stay_integers(comm):
 
 
 def test_more_rows_than_one_exact_product_holds(comm):
-    rows = np.random.default_rng(3).integers(-(2**40), 2**40, (30_000, 2))
+    # Residues as large as they get, all of one sign, and odd, so that float64 would lose the last bit.
+    largest = (int(pchan.PrimeBasis(64).primes[0]) - 1) // 2
+    rows = np.full((30_001, 2), largest - 1 + largest % 2)
     matrix = pchan.gram(deal(rows, comm, "all on the last"), comm, 64, normalize=False).gather()
     if comm.rank == 0:
-        exact = rows.astype(object)
-        assert np.array_equal(matrix, exact.T @ exact)
+        assert np.array_equal(matrix, np.full((2, 2), len(rows) * int(rows[0, 0]) ** 2, dtype=object))
 
 
 def test_plan_gives_results_that_stay(comm):
@@ -192,11 +196,11 @@ def test_plan_without_any_rows(comm):
 
 
 def test_exact_plan_grows_with_its_input(comm):
+    inputs = [[[3 * scale, scale], [scale, -2 * scale]] for scale in (1, 10**300, 7)]
     with pchan.GramPlan(comm, 2, 64, normalize=False) as plan:
-        for scale in (1, 10**300, 7):
-            rows = [[3 * scale, scale], [scale, -2 * scale]]
-            matrix = plan(deal(rows, comm)).gather()
-            assert matrix is None or matrix.tolist() == exact_gram(rows)
+        matrices = [plan(deal(rows, comm)).gather() for rows in inputs]
+    if comm.rank == 0:
+        assert [matrix.tolist() for matrix in matrices] == [exact_gram(rows) for rows in inputs]
 
 
 @pytest.mark.parametrize("options", [{}, {"normalize": False}], ids=str)

@@ -14,41 +14,26 @@
 #define X86 0
 #endif
 
-/* A panel as one vector; the compiler splits it where registers are narrower. */
-typedef double panel __attribute__((vector_size(PCH_PANEL * sizeof(double)), aligned(8)));
-
-static inline __attribute__((always_inline)) void dot_body(const double *a, const double *b, size_t n, double *out)
-{
-    panel s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-    for (size_t k = 0; k < n; k++) {
-        panel row;
-        memcpy(&row, b + k * PCH_PANEL, sizeof row);
-        s0 += a[k * PCH_LANES] * row;
-        s1 += a[k * PCH_LANES + 1] * row;
-        s2 += a[k * PCH_LANES + 2] * row;
-        s3 += a[k * PCH_LANES + 3] * row;
+/* A macro, because GCC splits vectors into what the function's own target offers before it inlines:
+ * a common inline body would be compiled for the oldest target. PER_PANEL vectors make a panel. */
+#define DEFINE_DOT(name, target_attribute, PER_PANEL)                                                    \
+    typedef double name##_vector __attribute__((vector_size(PCH_PANEL / (PER_PANEL) * sizeof(double)))); \
+    target_attribute static void name(const double *a, const double *b, size_t n, double *out)           \
+    {                                                                                                    \
+        name##_vector sums[PCH_LANES][PER_PANEL] = {{{0}}}, row;                                         \
+        for (size_t k = 0; k < n; k++, a += PCH_LANES, b += PCH_PANEL) {                                 \
+            for (int v = 0; v < (PER_PANEL); v++) {                                                      \
+                memcpy(&row, b + v * (PCH_PANEL / (PER_PANEL)), sizeof row);                             \
+                for (int e = 0; e < PCH_LANES; e++) sums[e][v] += a[e] * row;                            \
+            }                                                                                            \
+        }                                                                                                \
+        memcpy(out, sums, sizeof sums);                                                                  \
     }
-    memcpy(out, &s0, sizeof s0);
-    memcpy(out + PCH_PANEL, &s1, sizeof s1);
-    memcpy(out + 2 * PCH_PANEL, &s2, sizeof s2);
-    memcpy(out + 3 * PCH_PANEL, &s3, sizeof s3);
-}
 
-static void dot_portable(const double *a, const double *b, size_t n, double *out)
-{
-    dot_body(a, b, n, out);
-}
-
+DEFINE_DOT(dot_portable, , 4)
 #if X86
-FOR("avx2,fma") static void dot_avx2(const double *a, const double *b, size_t n, double *out)
-{
-    dot_body(a, b, n, out);
-}
-
-FOR("avx512f") static void dot_avx512(const double *a, const double *b, size_t n, double *out)
-{
-    dot_body(a, b, n, out);
-}
+DEFINE_DOT(dot_avx2, FOR("avx2,fma"), 2)
+DEFINE_DOT(dot_avx512, FOR("avx512f"), 1)
 #endif
 
 typedef struct kernel {

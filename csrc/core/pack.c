@@ -26,12 +26,15 @@ static const char *address(const pchan_array *a, size_t prime, size_t row, size_
 
 pchan_status pch_pack_check(const pchan_array *tile, size_t row, size_t first_col, size_t n_cols, size_t *bad_col)
 {
+    const double half = LARGEST_INTEGER / 2; /* from here on every float64 is an integer */
     if (tile->dtype != PCHAN_FLOAT64) return PCHAN_OK;
     for (size_t i = 0; i < tile->shape[0]; i++) {
         const char *place = address(tile, i, row, first_col);
         for (size_t c = 0; c < n_cols; c++, place += tile->strides[2]) {
             double x = *(const double *)place;
-            if (fabs(x) <= LARGEST_INTEGER && x == rint(x)) continue; /* false for NaN */
+            double size = fabs(x);
+            bool integer = size >= half ? size <= LARGEST_INTEGER : (size + half) - half == size;
+            if (integer) continue; /* false for NaN */
             *bad_col = first_col + c;
             return PCHAN_ERR_ARG;
         }
