@@ -30,9 +30,7 @@ def _mismatch(wanted: str, present: list[str]) -> str:
 
     library = MPI.Get_library_version().strip("\0").partition("\n")[0]
     if not present and (Path(__file__).parent.parent / "setup.py").exists():
-        return (
-            "this is pchan's source folder, which has no compiled module: leave it, or run `pip install .` first"
-        )
+        return "this is pchan's source folder, and pchan is not installed: run `pip install .` first"
     built = " and ".join(BUILDS[abi] for abi in present) or "no MPI at all"
     wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
     return (
@@ -42,8 +40,22 @@ def _mismatch(wanted: str, present: list[str]) -> str:
     )
 
 
+def _use_installed_builds() -> None:
+    """In a checkout, `python -m pchan` finds this folder before the installed package: take the builds from there."""
+    here = Path(__file__).resolve().parent
+    if not (here.parent / "setup.py").exists() or installed_builds():
+        return
+    for entry in sys.path:
+        folder = Path(entry).resolve() / "pchan"
+        if folder != here and any(folder.glob("_core_*")):
+            sys.modules["pchan"].__path__.append(str(folder))
+            importlib.invalidate_caches()
+            return
+
+
 def load() -> ModuleType:
     """The fitting build, also registered as ``pchan._core``. ImportError when there is none."""
+    _use_installed_builds()
     wanted, present = abi_of_mpi4py(), installed_builds()
     if wanted not in present:
         raise ImportError(_mismatch(wanted, present))

@@ -72,10 +72,15 @@ def test_no_build_at_all(tmp_path):
     assert "pchan was built for no MPI at all" in run.stderr.splitlines()[-1]
 
 
-def test_the_source_folder_says_what_it_is(tmp_path):
+def test_a_checkout_uses_the_installed_builds(tmp_path):
+    """`python -m pchan` in the repository finds the source folder first."""
     folder = copy_with([], tmp_path)
     (folder / "setup.py").touch()
-    run = python("import pchan", folder)
+    run = python("import pchan, pchan.examples; print(pchan.__file__); print(pchan._core.__file__)", folder)
+    source, build = run.stdout.split()
+    assert source.startswith(str(folder)) and build.startswith(str(PACKAGE))
+    hide = "import sys, mpi4py.MPI; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
+    run = python(hide + "import pchan", folder)
     assert "source folder" in run.stderr.splitlines()[-1] and "pip install" in run.stderr
 
 
