@@ -41,7 +41,7 @@ def _mismatch(wanted: str, present: list[str]) -> str:
 
 
 def _use_installed_builds() -> None:
-    """In a checkout, `python -m pchan` finds this folder before the installed package: take the builds from there."""
+    """In a checkout `python -m pchan` finds this folder first: take the builds from the installed package."""
     here = Path(__file__).resolve().parent
     if not (here.parent / "setup.py").exists() or installed_builds():
         return
