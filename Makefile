@@ -22,6 +22,7 @@ help:
 $(VENV)/packages: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet mpich 'mpi4py>=4.0' numpy mpmath gmpy2 'setuptools>=64' wheel 'pytest>=9' pytest-mpi hypothesis
+	-@$(BIN)/pip install --quiet python-flint # its numbers go untested where it has no wheel
 	@touch $@
 
 # build/lib may hold modules that exist no more

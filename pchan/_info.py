@@ -31,7 +31,8 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
     comm.Allreduce(leaders, most, op=MPI.MAX)
     node.Free()
     cores = len(os.sched_getaffinity(0))
-    spin = os.environ.get("PCHAN_SPIN_US")
+    with pchan.Channel(comm) as channel:
+        spin = channel.spin_us
     return {
         "pchan": pchan.__version__,
         "builds": f"{', '.join(_select.installed_builds())} (in use: {_core.__name__.rpartition('_')[2]})",
@@ -45,7 +46,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "ranks": str(comm.size),
         "nodes": f"{nodes[0]} (at most {most[1]} ranks each)",
         "usable cores": f"{cores} for this rank" + ("; more ranks than cores" if most[1] > cores else ""),
-        "spin": f"{spin} us (PCHAN_SPIN_US)" if spin else "default",
+        "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
         "CPU": _cpu(),
         "kernel": _core.kernel,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

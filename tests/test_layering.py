@@ -1,8 +1,10 @@
 """The arrows between layers: the pure stages never see MPI, the core never sees Python."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,15 +52,20 @@ def test_the_core_does_not_see_python():
         assert "Python.h" not in source.read_text(), source
 
 
+@pytest.mark.parametrize("mpi", [False, True])
 @pytest.mark.parametrize("language", ["c", "c++"])
-def test_the_header_compiles_alone(language, tmp_path):
-    compiler = shutil.which({"c": "gcc", "c++": "g++"}[language])
+def test_the_header_compiles_alone(language, mpi):
+    name = {"c": ("gcc", "mpicc"), "c++": ("g++", "mpicxx")}[language][mpi]
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    compiler = shutil.which(name, path=path)
     if not compiler:
-        pytest.skip(f"no {language} compiler here")
+        pytest.skip(f"no {name} here")
     standard = {"c": "-std=c11", "c++": "-std=c++11"}[language]
     command = [compiler, "-x", language, standard, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-"]
-    code = f'#define PCHAN_NO_MPI\n#include "{CSRC / "pchan.h"}"\nint main(void) {{ return PCHAN_OK; }}\n'
-    run = subprocess.run(command, input=code, capture_output=True, text=True)
+    code = f'#include "{CSRC / "pchan.h"}"\nint main(void) {{ return PCHAN_OK; }}\n'
+    run = subprocess.run(
+        command, input=code if mpi else "#define PCHAN_NO_MPI\n" + code, capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stderr
 
 

@@ -287,6 +287,13 @@ static PyObject *channel_freed(PyObject *object, void *unused)
     return PyBool_FromLong(!self_of(object)->channel);
 }
 
+static PyObject *channel_spin(PyObject *object, void *unused)
+{
+    (void)unused;
+    pchan_channel *channel = living(object, "spin_us");
+    return channel ? PyFloat_FromDouble((double)pchan_channel_spin_ns(channel) / 1000) : NULL;
+}
+
 static Py_ssize_t channel_len(PyObject *object)
 {
     pchan_channel *channel = living(object, "len");
@@ -382,6 +389,10 @@ static PyGetSetDef channel_getset[] = {
      NULL},
     {"active", channel_active, NULL, "True between start and the end of the cycle.", NULL},
     {"freed", channel_freed, NULL, "True after free().", NULL},
+    {"spin_us", channel_spin, NULL,
+     "How long a wait polls before it yields the processor between polls, in microseconds: 0 where the node runs\n"
+     "more ranks than it has usable cores, unless PCHAN_SPIN_US says otherwise.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
