@@ -103,7 +103,7 @@ static void test_strided(void)
 
 static void test_arguments(void)
 {
-    double x[4];
+    double x[4], long_message[5] = {0};
     pchan_channel *ch = NULL;
     FAILS(PCHAN_ERR_ARG, pchan_channel_create(MPI_COMM_NULL, NULL, &ch, err));
     CHECK(!ch, "a channel without a communicator");
@@ -126,7 +126,7 @@ static void test_arguments(void)
     OK(pchan_channel_poll(ch, 0, &finished, err));
     CHECK(!finished && pchan_channel_active(ch), "finished without a message");
     pchan_channel *other = make(MPI_COMM_WORLD); /* one double too many: an error, and then idle */
-    OK(pchan_channel_send_init(other, (double[5]){0}, 5, MPI_DOUBLE, world_rank, 9, NULL, err));
+    OK(pchan_channel_send_init(other, long_message, 5, MPI_DOUBLE, world_rank, 9, NULL, err));
     OK(pchan_channel_start(other, err));
     FAILS(PCHAN_ERR_MPI, pchan_channel_wait(ch, -1, err));
     OK(pchan_channel_wait(other, -1, err));
