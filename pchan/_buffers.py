@@ -16,6 +16,9 @@ from mpi4py import MPI
 __all__ = ["Message", "message_from"]
 
 
+_NOT_BUFFERS = (type(MPI.BOTTOM), type(MPI.IN_PLACE))
+
+
 class Message(NamedTuple):
     """Plain: `n_elements` of `datatype` at `address`. Strided: shape and strides (bytes) instead of count."""
 
@@ -30,7 +33,7 @@ class Message(NamedTuple):
 
 def message_from(buf: Any, writable: bool) -> Message:
     """Takes an array or a specification of mpi4py's apart. TypeError, ValueError or BufferError."""
-    if buf is None or isinstance(buf, type(MPI.BOTTOM)):
+    if buf is None or isinstance(buf, _NOT_BUFFERS):
         raise TypeError("MPI.BOTTOM, MPI.IN_PLACE and None are not buffers here: pass the array itself")
     if isinstance(buf, list | tuple):
         return _from_specification(buf, writable)
@@ -51,6 +54,10 @@ def _as_array(buf: Any, writable: bool) -> npt.NDArray[Any]:
                 "[buffer, count, datatype]"
             ) from None
         buf = np.asarray(view)
+    if isinstance(buf, np.ma.MaskedArray):
+        raise TypeError(
+            "a masked array's mask does not travel: pass its data, and its mask as a message of its own"
+        )
     if buf.dtype.hasobject:
         raise TypeError(
             "arrays of Python objects cannot travel by MPI: use an array of numbers, or pickle it yourself"
@@ -121,8 +128,8 @@ def _from_specification(spec: list[Any] | tuple[Any, ...], writable: bool) -> Me
         raise TypeError(f"the last item of a buffer specification must be an MPI datatype, not {spec[-1]!r}")
     if datatype == MPI.DATATYPE_NULL:
         raise ValueError("the datatype is DATATYPE_NULL (or was freed)")
-    if spec[0] is None or isinstance(spec[0], type(MPI.BOTTOM)):
-        raise TypeError("MPI.BOTTOM and None are not buffers here: pass the array itself")
+    if spec[0] is None or isinstance(spec[0], _NOT_BUFFERS):
+        raise TypeError("MPI.BOTTOM, MPI.IN_PLACE and None are not buffers here: pass the array itself")
     array = _as_array(spec[0], writable)
     if not array.flags.c_contiguous and not array.flags.f_contiguous and array.size > 1:
         raise ValueError("with a datatype the buffer must be contiguous; or pass the strided view alone")
@@ -147,6 +154,8 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
                 f"the buffer's {array.nbytes} bytes are not a whole number of elements of {extent} bytes"
             )
         count = room // extent
+    if count and extent <= 0 and count > 1:
+        raise ValueError(f"{count} elements of a datatype of extent {extent} lie on top of one another")
     if count:
         first = start + true_lower
         last = start + (count - 1) * extent + true_lower + true_extent
@@ -155,6 +164,8 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
                 f"{count} elements at displacement {displacement} take bytes {first} to {last} of a buffer of "
                 f"{array.nbytes}"
             )
+    if start > array.nbytes:
+        raise ValueError(f"displacement {displacement} lies outside the buffer of {array.nbytes} bytes")
     address = int(array.__array_interface__["data"][0]) + start
     return Message(_holder(array), address, count, datatype)
 
@@ -164,6 +175,6 @@ def _natural(value: Any, name: str) -> int:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if not 0 <= number < 2**62:
+    if not 0 <= number < 2**56:
         raise ValueError(f"{name} = {number} is out of range")
     return number

@@ -30,7 +30,7 @@ class Operation(NamedTuple):
 def _int(value: Any, what: str) -> int:
     try:
         number = operator.index(value)
-    except TypeError:
+    except Exception:
         raise TypeError(f"{what} must be an integer, not {type(value).__name__}") from None
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"{what} = {number} is out of range")
@@ -49,6 +49,15 @@ class Channel(_core.Channel):
                 ch.start()
                 ...                          # compute what needs no halo
                 ch.wait()
+
+    ``with`` frees the channel at its end. When the body raises while the channel is active, the channel stays as it
+    is, so that the error is seen.
+
+    To compute on each message as it comes::
+
+        ch.start()
+        while (i := ch.wait_any()) is not None:
+            ...                              # operation i has finished
 
     Every cycle starts the receives before the sends, each in the order of registration; messages between the same
     two ranks with the same tag meet in that order. Registering and freeing need an idle channel.
@@ -106,14 +115,15 @@ class Channel(_core.Channel):
         check_running(("send_init", "recv_init")[kind])
         try:
             m = message_from(buf, kind == _RECV)
-        except (TypeError, ValueError, BufferError) as e:
+        except Exception as e:  # also what a buffer of the caller's own class raises
+            error = type(e) if type(e) in (TypeError, ValueError, BufferError) else TypeError
             name = ("send_init", "recv_init")[kind]
-            raise type(e)(f"{name} (operation {len(self)}, peer {peer}, tag {tag}): {e}") from None
+            raise error(f"{name} (operation {len(self)}, peer {peer}, tag {tag}): {e}") from e
         if m.shape is None:
-            return self.add(kind, m.holder, m.address, m.n_elements, m.datatype.handle, peer, tag)
+            return self._add(kind, m.holder, m.address, m.n_elements, m.datatype.handle, peer, tag)
         try:
             assert m.strides is not None
-            return self.add_strided(kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag)
+            return self._add_strided(kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag)
         finally:
             if m.temporary:
                 m.datatype.Free()
@@ -127,7 +137,7 @@ class Channel(_core.Channel):
         n, i = len(self), operator.index(index)
         if not -n <= i < n:
             raise IndexError(f"operation {i} does not exist; the channel has {n}")
-        kind, peer, tag, nbytes, _done = self.operation(i % n)
+        kind, peer, tag, nbytes, _done = self._operation(i % n)
         return Operation(kind, peer, tag, nbytes, "mpi")
 
     def __bool__(self) -> bool:

@@ -6,6 +6,7 @@ P rows -quantize-> integers -residues-> float64 mod p -syrk-> tiles -QReduceScat
 
 from __future__ import annotations
 
+import inspect
 import operator
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from ._quantize import MAX_BITS, Scale, column_norms, exact_scale, quantize, sca
 from ._result import Gram, ScaledQ
 from ._syrk import DEFAULT_MEMORY, BlasThreads, Clock, add_products
 from .basis import PrimeBasis, ints_to_limbs
+from .errors import StateError, check_running
 from .layout import Layout
 from .qreduce import QReduceScatter
 
@@ -57,6 +59,8 @@ def gram(P: Any, comm: MPI.Intracomm, precision: int, *, scale_bits: int | None 
         ragged rows, columns or precision that differ over ranks.
     """
     _check_comm(comm)
+    with agreed(comm):
+        _check_options(options)
     exact = _converted(P, comm, scale_bits, -1)
     widths = np.empty(comm.Get_size(), dtype=np.int64)
     comm.Allgather(np.array([exact.n], dtype=np.int64), widths)
@@ -117,11 +121,12 @@ class GramPlan:
             n, precision = _checked_sizes(n, precision)
             if rounding not in ("trunc", "nearest"):
                 raise ValueError(f'rounding must be "trunc" or "nearest", not {rounding!r}')
-            memory = operator.index(memory)
-        same = {"n": n, "precision": precision, "normalize": bool(normalize), "rounding": rounding == "nearest"}
+            memory = _whole_number("memory", memory, 1, 2**62)
+            normalize = _flag("normalize", normalize)
+        same = {"n": n, "precision": precision, "normalize": normalize, "rounding": rounding == "nearest"}
         agree_equal(comm, same, "GramPlan")
         self.comm, self.n, self.precision = comm, n, precision
-        self.normalize, self.rounding = bool(normalize), rounding
+        self.normalize, self.rounding = normalize, rounding
         self._memory = memory
         self._q_options = {
             "layout": layout,
@@ -140,10 +145,10 @@ class GramPlan:
 
         Arguments and errors as for `gram`; RuntimeError (StateError) after `free`.
         """
-        if self._freed:
-            from .errors import StateError
-
-            raise StateError("GramPlan: called after free")
+        _check_comm(self.comm)
+        with agreed(self.comm):
+            if self._freed:
+                raise StateError("GramPlan: called after free")
         return self._run(_converted(P, self.comm, scale_bits, self.n).resized(self.n))
 
     def free(self) -> None:
@@ -229,22 +234,38 @@ def _normalized_bits(precision: int) -> int:
 
 
 def _checked_sizes(n: Any, precision: Any) -> tuple[int, int]:
-    for name, value in (("n", n), ("precision", precision)):
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-    n, precision = operator.index(n), operator.index(precision)
-    if not 1 <= n < 2**31:
-        raise ValueError(f"n = {n} is not a number of columns")
-    if not MIN_PRECISION <= precision <= MAX_PRECISION:
-        raise ValueError(f"precision = {precision} is not in {MIN_PRECISION}..{MAX_PRECISION} bits")
-    return n, precision
+    return _whole_number("n", n, 1, 2**31 - 1), _whole_number("precision", precision, MIN_PRECISION, MAX_PRECISION)
+
+
+def _whole_number(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"gram: {name} must be an integer, not {type(value).__name__}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"gram: {name} = {number} is not in {least}..{most}")
+    return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
+        raise TypeError(f"gram: {name} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = inspect.signature(GramPlan.__init__).parameters.values()
+    names = [p.name for p in known if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    for name in options:
+        if name not in names:
+            raise TypeError(f"gram: unknown option {name!r}; there are {', '.join(names)}")
 
 
 def _check_comm(comm: Any) -> None:
+    check_running("gram")
     if not isinstance(comm, MPI.Intracomm):
-        raise TypeError(f"comm must be an mpi4py Intracomm, not {type(comm).__name__}")
+        raise TypeError(f"gram: comm must be an mpi4py Intracomm, not {type(comm).__name__}")
     if comm == MPI.COMM_NULL:
-        raise ValueError("comm is COMM_NULL")
+        raise ValueError("gram: comm is COMM_NULL (or was freed)")
 
 
 def _ranks_on_node(comm: MPI.Intracomm) -> int:
@@ -259,6 +280,8 @@ def _converted(P: Any, comm: MPI.Intracomm, scale_bits: int | None, n: int) -> E
     """Rows as exact numbers, with errors that name the rank.  Collective over `comm`."""
     with agreed(comm):
         try:
+            if scale_bits is not None:
+                scale_bits = _whole_number("scale_bits", scale_bits, 0, 2**40)
             exact = convert(P, scale_bits)
             if n >= 0 and exact.n not in (-1, n):
                 raise ValueError(f"P has {exact.n} columns, the plan {n}")

@@ -230,3 +230,61 @@ def test_forked_child_is_refused(comm):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     ch.exchange()
     ch.free()
+
+
+def test_faults_found_by_breaking_it(comm):
+    """Each was once accepted, or an error of another kind."""
+    a = np.zeros(10)
+    uncommitted = MPI.DOUBLE.Create_vector(2, 1, 3)
+    pile = MPI.DOUBLE.Create_resized(0, 0).Commit()
+
+    class Rude:
+        def __index__(self):
+            raise ZeroDivisionError
+
+        def __dlpack_device__(self):
+            raise RuntimeError("no device today")
+
+    ch = pchan.Channel(comm)
+    cases = [
+        (ValueError, [a, 1, uncommitted], 0),
+        (ValueError, [a, 2**40, pile], 0),
+        (ValueError, [a, (0, 2**40), MPI.DOUBLE], 0),
+        (TypeError, MPI.IN_PLACE, 0),
+        (TypeError, [MPI.IN_PLACE, 1, MPI.DOUBLE], 0),
+        (TypeError, np.ma.masked_array(a, mask=True), 0),
+        (TypeError, Rude(), 0),
+        (TypeError, a, Rude()),
+    ]
+    for error, buf, dest in cases:
+        with pytest.raises(error, match="send_init"):
+            ch.send_init(buf, dest)
+    assert len(ch) == 0
+    ch.free()
+    uncommitted.Free()
+    pile.Free()
+
+
+@pytest.mark.parametrize("name", ["wait", "wait_any"])
+def test_a_signal_handler_may_free_the_channel_that_is_waited_for(name):
+    import signal
+
+    comm, into = MPI.COMM_SELF, np.zeros(1)
+    ch = pchan.Channel(comm, private=False)
+    ch.recv_init(into, 0, 1)
+
+    def handler(*_):
+        comm.Send(np.ones(1), 0, 1)
+        while not ch.test():
+            pass
+        ch.free()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        ch.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(pchan.StateError, match="freed"):
+            getattr(ch, name)()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert into[0] == 1

@@ -7,6 +7,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from run_mpi import run_mpi
 
 import pchan
 
@@ -144,3 +145,53 @@ def test_bad_root(comm):
 def test_check_needs_normalised_columns(comm):
     with pytest.raises(ValueError, match="normalize=False"):
         pchan.gram([[1, 2]], comm, 64, normalize=False).check()
+
+
+def test_options_that_are_wrong_on_one_rank_only(comm):
+    good = {"normalize": True, "memory": 1 << 20}
+    cases = [
+        (TypeError, {"nonsense": 1}),
+        (TypeError, {"normalize": np.array([1, 2])}),
+        (TypeError, {"memory": 1.5}),
+        (ValueError, {"memory": 0}),
+        (ValueError, {"memory": -5}),
+        (ValueError, {"memory": 2**100}),
+        (TypeError, {"memory": True}),
+        (TypeError, {"scale_bits": 1.5}),
+        (TypeError, {"scale_bits": float("nan")}),
+        (TypeError, {"scale_bits": "1"}),
+        (ValueError, {"scale_bits": -1}),
+        (ValueError, {"scale_bits": 2**80}),
+    ]
+    for error, change in cases:
+        options = good | (change if comm.rank == comm.size - 1 else {})
+        with pytest.raises(error):
+            pchan.gram(np.ones((2, 3)), comm, 64, **options)
+
+
+def test_plan_freed_on_one_rank(comm):
+    plan = pchan.GramPlan(comm, 2, 64)
+    if comm.rank == comm.size - 1:
+        plan.free()
+    with pytest.raises(pchan.StateError, match="free"):
+        plan([[1, 2]])
+    plan.free()
+
+
+@pytest.mark.launcher
+def test_gram_after_finalize():
+    run = run_mpi(
+        1,
+        """
+        from mpi4py import MPI
+        import pchan
+        plan = pchan.GramPlan(MPI.COMM_WORLD, 2, 64)
+        MPI.Finalize()
+        for call in (lambda: pchan.gram([[1]], MPI.COMM_SELF, 64), lambda: pchan.GramPlan(MPI.COMM_SELF, 2, 64), lambda: plan([[1, 2]])):
+            try:
+                call()
+            except pchan.StateError as e:
+                print(e)
+        """,
+    )
+    assert run.returncode == 0 and run.stdout.count("finalised") == 3, run.stdout + run.stderr

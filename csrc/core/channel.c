@@ -156,6 +156,16 @@ static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind
     return PCHAN_OK;
 }
 
+/* What MPI refuses at registration is a fault in the arguments, such as an uncommitted datatype. */
+static pchan_status name_fault(const pchan_channel *channel, pchan_kind kind, pchan_status status,
+                               pchan_error *err)
+{
+    if (status != PCHAN_ERR_MPI) return status;
+    char why[400];
+    snprintf(why, sizeof why, "%.399s", err ? err->message : "");
+    return pch_fail(err, PCHAN_ERR_ARG, "%s (operation %d): %s", kind_name(kind), channel->n, why);
+}
+
 static pchan_status type_bytes(MPI_Datatype type, int64_t count, int64_t *bytes, pchan_error *err)
 {
     MPI_Count size;
@@ -224,6 +234,7 @@ static pchan_status register_plain(pchan_channel *channel, pchan_kind kind, void
     status = append(channel, &op, buf, (int)count, type, index, err);
     if (status != PCHAN_OK && owned) MPI_Type_free(&type);
 done:
+    status = name_fault(channel, kind, status, err);
     pch_channel_leave(channel);
     return status;
 }
@@ -273,6 +284,7 @@ pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind,
     status = append(channel, &op, array->buf, 1, op.type_owned, index, err);
     if (status != PCHAN_OK) MPI_Type_free(&op.type_owned);
 done:
+    status = name_fault(channel, kind, status, err);
     pch_channel_leave(channel);
     return status;
 }

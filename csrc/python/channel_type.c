@@ -2,7 +2,7 @@
  *
  * _core.Channel: one pchan_channel, and references to all that its requests point into.
  * pchan.Channel derives from it and turns arrays and mpi4py's buffer specifications into the
- * arguments of add and add_strided.
+ * arguments of _add and _add_strided.
  */
 #include "pchan_python.h"
 
@@ -148,6 +148,12 @@ static PyObject *channel_start(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* Between two slices of a wait: runs signal handlers, which may raise, and may even free the channel. */
+static int still_here(PyObject *object, const char *what)
+{
+    return PyErr_CheckSignals() == 0 && living(object, what);
+}
+
 /* Finishes the cycle. The object is kept alive by its caller's reference. */
 static PyObject *finish_cycle(PyObject *object, pchan_channel *channel, int64_t timeout_ns)
 {
@@ -162,7 +168,7 @@ static PyObject *finish_cycle(PyObject *object, pchan_channel *channel, int64_t 
         status = pchan_channel_poll(channel, slice_ns, &finished, &err);
         Py_END_ALLOW_THREADS
         if (left_ns > 0) left_ns -= slice_ns;
-        if (status == PCHAN_OK && !finished && PyErr_CheckSignals() < 0) return NULL;
+        if (status == PCHAN_OK && !finished && !still_here(object, "wait")) return NULL;
     }
     if (status == PCHAN_OK && !finished) status = pchan_channel_wait(channel, 0, &err);
     if (status != PCHAN_OK) return fail(object, &err);
@@ -228,7 +234,7 @@ static PyObject *channel_wait_any(PyObject *object, PyObject *const *args, Py_ss
         status = pchan_channel_wait_any(channel, slice_ns, &index, &err);
         Py_END_ALLOW_THREADS
         if (left_ns > 0) left_ns -= slice_ns;
-        if (status == PCHAN_ERR_TIMEOUT && PyErr_CheckSignals() < 0) return NULL;
+        if (status == PCHAN_ERR_TIMEOUT && !still_here(object, "wait_any")) return NULL;
     }
     if (status != PCHAN_OK) return fail(object, &err);
     if (index < 0) Py_RETURN_NONE;
@@ -353,10 +359,10 @@ static void channel_dealloc(PyObject *object)
 }
 
 static PyMethodDef channel_methods[] = {
-    {"add", channel_add, METH_VARARGS,
-     "add(kind, holder, address, count, datatype, peer, tag)\n--\n\nRegisters count elements at an address."},
-    {"add_strided", channel_add_strided, METH_VARARGS,
-     "add_strided(kind, holder, address, shape, strides, datatype, peer, tag)\n--\n\n"
+    {"_add", channel_add, METH_VARARGS,
+     "_add(kind, holder, address, count, datatype, peer, tag)\n--\n\nRegisters count elements at an address."},
+    {"_add_strided", channel_add_strided, METH_VARARGS,
+     "_add_strided(kind, holder, address, shape, strides, datatype, peer, tag)\n--\n\n"
      "Registers a strided array; strides in bytes."},
     {"start", channel_start, METH_NOARGS,
      "start()\n--\n\nStarts every operation: receives first, then sends, each in the order of registration.\n\n"
@@ -374,7 +380,7 @@ static PyMethodDef channel_methods[] = {
      "wait_any(timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; waits for "
      "it.\n\n"
      "None when nothing is active. With the last index the cycle is over."},
-    {"operation", channel_operation, METH_O, "operation(index)\n--\n\n(kind, peer, tag, nbytes, done)"},
+    {"_operation", channel_operation, METH_O, "_operation(index)\n--\n\n(kind, peer, tag, nbytes, done)"},
     {"free", channel_free, METH_NOARGS,
      "free()\n--\n\nFrees the requests and lets the buffers go. Local; does nothing the second time.\n\n"
      "Raises StateError when the channel is active."},
