@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
@@ -37,8 +38,10 @@ def wrappers():
 
 def abi_of(wrapper):
     """The ABI that a wrapper compiles for, told by the macros of its mpi.h."""
-    probe = "#include <mpi.h>\n"
-    run = subprocess.run([wrapper, "-E", "-dM", "-xc", "-"], input=probe, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:  # given "-", Open MPI's wrapper leaves its -I out
+        probe = Path(folder, "probe.c")
+        probe.write_text("#include <mpi.h>\n")
+        run = subprocess.run([wrapper, "-E", "-dM", str(probe)], capture_output=True, text=True)
     macros = {line.split()[1] for line in run.stdout.splitlines() if line.startswith("#define ")}
     if "MPICH_NAME" in macros:
         return "mpich"  # and all that share its ABI: Intel MPI, MVAPICH, Cray
@@ -53,12 +56,13 @@ def flags_of(wrapper):
     """What the wrapper adds to the compiler's command line, without any rpath: at run time the
     library that mpi4py has loaded is found by its soname."""
     shown = subprocess.run([wrapper, "-show"], capture_output=True, text=True, check=True).stdout
+    words = iter(shlex.split(shown)[1:])
+    words = [f"-Wl,{next(words)}" if word == "-Xlinker" else word for word in words]
     flags, skip = [], False
-    for word in shlex.split(shown)[1:]:
-        if skip or "rpath" in word:
-            skip = not skip and word in ("-Wl,-rpath", "-rpath", "-Xlinker")
-        elif not word.startswith("-Wl,--enable-new-dtags"):
+    for word in words:
+        if not skip and "-rpath" not in word and "--enable-new-dtags" not in word:
             flags.append(word)
+        skip = word.endswith(("-rpath", "-rpath-link"))
     return flags
 
 
@@ -106,5 +110,6 @@ class BuildExt(build_ext):
             self.build_extension(ext)
 
 
-os.chdir(Path(__file__).resolve().parent)
-setup(ext_modules=[Extension("pchan._core", sources=[])], cmdclass={"build_ext": BuildExt})
+if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parent)
+    setup(ext_modules=[Extension("pchan._core", sources=[])], cmdclass={"build_ext": BuildExt})

@@ -50,8 +50,8 @@ class Channel(_core.Channel):
                 ...                          # compute what needs no halo
                 ch.wait()
 
-    ``with`` frees the channel at its end. When the body raises while the channel is active, the channel stays as it
-    is, so that the error is seen.
+    ``with`` frees the channel at its end. When the body raises while the channel is active, the channel stays as
+    it is, so that the error is seen.
 
     To compute on each message as it comes::
 

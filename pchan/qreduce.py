@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,8 @@ from .layout import BlockCyclic, ElementCyclic, Layout, PackedRows
 
 __all__ = ["QReduceScatter"]
 
+STRATEGIES = ("residues", "gather")
+
 
 def _check_comm(comm: Any, name: str) -> None:
     if not isinstance(comm, MPI.Comm):
@@ -31,7 +34,7 @@ def _check_comm(comm: Any, name: str) -> None:
 def _int64(value: Any, name: str) -> int:
     try:
         number = operator.index(value)
-    except TypeError:
+    except Exception:
         raise TypeError(f"QReduceScatter: {name} must be an integer, not {type(value).__name__}") from None
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"QReduceScatter: {name} = {number} is out of range")
@@ -51,6 +54,8 @@ def _arguments(
         _check_comm(node_comm, "node_comm")
     if not isinstance(strategy, str):
         raise TypeError(f"QReduceScatter: strategy must be a string, not {type(strategy).__name__}")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"QReduceScatter: unknown strategy {strategy!r}; there are {' and '.join(STRATEGIES)}")
     if _int64(n, "n") < 1:
         raise ValueError(f"QReduceScatter: n = {n} is not positive")
     room = _int64(buffer_bytes, "buffer_bytes")
@@ -115,10 +120,14 @@ class QReduceScatter(QReduce):
     def __init__(self, comm: MPI.Intracomm, n: int, basis: PrimeBasis, **options: Any) -> None:
         self.n, self.basis = operator.index(n), basis
         self._rank, self._size = comm.rank, comm.size
-        n_local = self.n_owned(self._rank)
-        limbs = np.zeros((n_local, basis.n_limbs), dtype=np.uint64)
-        self.set_output(limbs)
-        self.rows, self.cols = self._indices(self._rank)
+        n_local, error = self.n_owned(self._rank), None
+        try:
+            limbs = np.zeros((n_local, basis.n_limbs), dtype=np.uint64)
+            self.rows, self.cols = self._indices(self._rank)
+            self.set_output(limbs)
+        except MemoryError as e:
+            error = MemoryError(f"QReduceScatter: no memory for {n_local} integers: {e}")
+        agree(comm, error)
         self.limbs = limbs.view()
         for array in (self.limbs, self.rows, self.cols):
             array.flags.writeable = False
@@ -129,7 +138,9 @@ class QReduceScatter(QReduce):
         return rows, cols
 
     def add(self, i0: int, j0: int, tile: Any) -> None:
-        """Adds a tile of residues to this node's contribution. Local; any rank of the node may add anywhere.
+        """Adds a tile of residues to this node's contribution. Local.
+
+        Everything that any rank adds is summed; ranks of one node share the memory, and each may add anywhere.
 
         Parameters
         ----------
@@ -152,16 +163,23 @@ class QReduceScatter(QReduce):
     def gather(self, root: int = 0) -> npt.NDArray[Any] | None:
         """The whole matrix, lower triangle mirrored, at `root`: object array n x n of Python ints; None elsewhere.
 
-        Collective over comm. StateError before the first cycle and while active.
+        Collective over comm. StateError before the first cycle and while active. After a RangeError the elements
+        out of range are undefined until the next cycle.
         """
-        root = operator.index(root)
-        if not 0 <= root < self._size:
-            raise ValueError(f"gather: root {root} is not a rank of a communicator of {self._size}")
-        if self._rank != root:
-            self.gather_into(root, None)
-            return None
-        limbs = np.empty((self.n * (self.n + 1) // 2, self.basis.n_limbs), dtype=np.uint64)
+        limbs = None
+        try:
+            root = _int64(root, "root")
+            if not 0 <= root < self._size:
+                raise ValueError(f"gather: root {root} is not a rank of a communicator of {self._size}")
+            if self._rank == root:
+                limbs = np.empty((self.n * (self.n + 1) // 2, self.basis.n_limbs), dtype=np.uint64)
+        except (TypeError, ValueError, MemoryError):
+            with suppress(ValueError):
+                self.gather_into(-1, None)  # an error on all ranks, here the one at hand
+            raise
         self.gather_into(root, limbs)
+        if limbs is None:
+            return None
         indices = [self._indices(r) for r in range(self._size)]
         rows, cols = (np.concatenate(parts) for parts in zip(*indices, strict=True))
         matrix = np.empty((self.n, self.n), dtype=object)

@@ -38,6 +38,8 @@ def test_bad_arguments_on_one_rank_are_an_error_on_all(comm, basis):
         (TypeError, {"basis": 100}),
         (ValueError, {"strategy": "magic"}),
         (TypeError, {"strategy": 3}),
+        (ValueError, {"strategy": "a\0b"}),
+        (ValueError, {"strategy": "\ud800"}),
         (ValueError, {"buffer_bytes": -1}),
         (TypeError, {"layout": "cyclic"}),
         (ValueError, {"layout": pchan.ElementCyclic((5, 7))}),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The plan behind a pchan_qreduce, and the table that a strategy fills in. qreduce.c has the public
- * functions and the cycle, plan.c makes and frees plans, agreement.c ends cycles.
+ * The plan behind a pchan_qreduce, and the table that a strategy fills in. qreduce.c has the cycle,
+ * add.c packs tiles, plan.c makes and frees plans, agreement.c ends cycles, result.c answers.
  */
 #ifndef PCH_QREDUCE_H
 #define PCH_QREDUCE_H
@@ -71,8 +71,8 @@ struct pchan_qreduce {
     pch_phase phase;
     uint64_t n_cycles;   /* started */
     uint64_t n_finished; /* also with RANGE */
+    int64_t n_restored;  /* own elements that have left the window in this cycle */
     int64_t first_bad;   /* place of the first element out of range here, or INT64_MAX */
-    int64_t started_ns;
     pchan_error failure; /* of progress made by another object's wait */
     pchan_qreduce *next_active;
     pchan_qreduce_stats stats, last; /* being measured; of the last cycle */
@@ -98,7 +98,11 @@ pchan_status pch_agreement_progress(pch_agreement *a, bool *done, pchan_error *e
 void pch_agreement_destroy(pch_agreement *a);
 
 /* qreduce.c */
-/* Restores n elements from `place` on into this rank's limbs and zeroes them in the window. */
-void pch_qreduce_restore_own(pchan_qreduce *q);
+/* One caller at a time: ARG for NULL, STATE for a second thread, a broken object, no MPI. */
+pchan_status pch_qreduce_enter(pchan_qreduce *q, const char *what, pchan_error *err);
+void pch_qreduce_leave(pchan_qreduce *q);
+/* Restores the next block of this rank's elements, of which n_summed have their final sums, into its
+ * limbs, and zeroes them in the window. True when all n_local are restored. */
+bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed);
 
 #endif

@@ -23,13 +23,18 @@ typedef struct pch_window {
     uint64_t *words;      /* zero at first */
 } pch_window;
 
-/* Collective over node; fails on all of its ranks or on none. NOMEM, SYSTEM, MPI. */
-pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, pch_window **window, pchan_error *err);
+/* Collective over node; fails on all of its ranks or on none. `named` takes the file in /dev/shm at
+ * once instead of when nothing else works. NOMEM, SYSTEM, MPI. */
+pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, pch_window **window,
+                               pchan_error *err);
 
 /* Local: the memory goes when the last rank lets go. */
 void pch_window_destroy(pch_window **window);
 
 void pch_window_lock(pch_window *window, size_t number);
 void pch_window_unlock(pch_window *window, size_t number);
+
+/* memory.c: bytes that this process can still get, as far as the system tells. */
+int64_t pch_available_bytes(void);
 
 #endif

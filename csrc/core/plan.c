@@ -5,6 +5,7 @@
  */
 #include "pch_qreduce.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const pch_strategy *const strategies[] = {&pch_strategy_residues, &pch_strategy_gather};
@@ -21,7 +22,7 @@ static int strategy_number(const char *name)
 
 /* ---- arguments ---- */
 
-enum { N_PARAMETERS = 9 };
+enum { LAYOUT = 3, STRATEGY = 7, N_PARAMETERS = 9 };
 static const char *const parameter_names[N_PARAMETERS] = {"n",
                                                           "bits of the basis",
                                                           "check_bits of the basis",
@@ -31,6 +32,17 @@ static const char *const parameter_names[N_PARAMETERS] = {"n",
                                                           "block of the layout",
                                                           "strategy",
                                                           "buffer_bytes"};
+
+/* Before tables are made that would themselves not fit. In float64: the bytes may exceed 2^63. */
+static pchan_status check_memory(const pchan_qreduce *q, int64_t n, pchan_error *err)
+{
+    double bytes = 0.5 * (double)n * (double)(n + 1) * (double)pch_words_bytes(q, 1);
+    int64_t available = pch_available_bytes();
+    if (bytes < (double)available) return PCHAN_OK;
+    return pch_fail(err, PCHAN_ERR_NOMEM,
+                    "window: n = %lld takes %.4g bytes of node-shared memory, but only %.4g are available",
+                    (long long)n, bytes, (double)available);
+}
 
 static pchan_status check_arguments(const pchan_qreduce *q, int64_t n, const pchan_qreduce_options *o,
                                     pchan_error *err)
@@ -48,7 +60,16 @@ static pchan_status check_arguments(const pchan_qreduce *q, int64_t n, const pch
     if (o->node_comm && *o->node_comm == MPI_COMM_NULL) {
         return pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm is MPI_COMM_NULL");
     }
-    return PCHAN_OK;
+    return check_memory(q, n, err);
+}
+
+static const char *value_text(int parameter, int64_t value, char *text, size_t size)
+{
+    static const char *const layouts[] = {"element-cyclic", "block-cyclic", "packed rows"};
+    if (parameter == STRATEGY) return strategies[value]->name;
+    if (parameter == LAYOUT && value >= 0 && value <= PCHAN_PACKED_ROWS) return layouts[value];
+    snprintf(text, size, "%lld", (long long)value);
+    return text;
 }
 
 /* All ranks must have passed the same. Collective. */
@@ -68,35 +89,98 @@ static pchan_status compare_arguments(const pchan_qreduce *q, int64_t n, const p
     pchan_status status = PCH_MPI(
         MPI_Allreduce(MPI_IN_PLACE, both, 2 * N_PARAMETERS, MPI_INT64_T, MPI_MIN, q->comm), "MPI_Allreduce", err);
     for (int k = 0; k < N_PARAMETERS && status == PCHAN_OK; k++) {
-        long long least = both[k], most = -both[N_PARAMETERS + k];
+        int64_t least = both[k], most = -both[N_PARAMETERS + k];
+        char texts[2][24];
         if (least == most) continue;
-        status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: the ranks differ in %s: %lld to %lld", parameter_names[k],
-                          least, most);
+        status =
+            pch_fail(err, PCHAN_ERR_ARG, "qreduce: the ranks differ in %s: %s and %s", parameter_names[k],
+                     value_text(k, least, texts[0], sizeof *texts), value_text(k, most, texts[1], sizeof *texts));
     }
     return status;
 }
 
 /* ---- nodes ---- */
 
-/* Every rank of node_comm must be one of comm, or the rest of creation would wait for ever. Local. */
-static pchan_status check_subset(const pchan_qreduce *q, MPI_Comm node_comm, pchan_error *err)
+/* What a rank says about its node_comm. All members of a node must say the same, and so must all ranks
+ * about whether there is one: otherwise the next collective call on it would wait for ever. */
+typedef struct node_facts {
+    int64_t given, n_members, leader;
+    uint64_t hash; /* of the members, in order */
+} node_facts;
+enum { N_FACTS = sizeof(node_facts) / sizeof(int64_t) };
+
+/* members [size of comm]: ranks in comm of the n ranks of node_comm. Local. */
+static pchan_status find_members(const pchan_qreduce *q, MPI_Comm node_comm, int *members, int *n,
+                                 pchan_error *err)
 {
     MPI_Group whole, part;
-    int n, inter = 0;
-    MPI_Comm_test_inter(node_comm, &inter);
-    if (inter) return pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm is an intercommunicator");
+    int inter = 0, *places = NULL;
+    if (MPI_Comm_test_inter(node_comm, &inter) != MPI_SUCCESS || inter) {
+        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm is not an intracommunicator");
+    }
     MPI_Comm_group(q->comm, &whole);
     MPI_Comm_group(node_comm, &part);
-    MPI_Group_size(part, &n);
+    MPI_Group_size(part, n);
     pchan_status status = PCHAN_OK;
-    for (int r = 0; r < n && status == PCHAN_OK; r++) {
-        int rank;
-        MPI_Group_translate_ranks(part, 1, &r, whole, &rank);
-        if (rank == MPI_UNDEFINED)
-            status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm has ranks outside comm");
-    }
+    bool subset = *n <= q->size;
+    if (subset) PCH_TRY(PCH_ALLOC(places, (size_t)*n, err));
+    for (int k = 0; k < *n && subset; k++) places[k] = k;
+    if (subset) MPI_Group_translate_ranks(part, *n, places, whole, members);
+    for (int k = 0; k < *n && subset; k++) subset = members[k] != MPI_UNDEFINED;
+    if (!subset) status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm has ranks outside comm");
+done:
+    pch_free(places);
     MPI_Group_free(&part);
     MPI_Group_free(&whole);
+    return status;
+}
+
+static node_facts describe_node(const int *members, int n)
+{
+    node_facts facts = {1, n, members[0], 14695981039346656037u}; /* FNV-1a */
+    for (int k = 0; k < n; k++) {
+        facts.hash = (facts.hash ^ (uint64_t)members[k]) * 1099511628211u;
+        if (members[k] < facts.leader) facts.leader = members[k];
+    }
+    return facts;
+}
+
+static pchan_status compare_facts(const node_facts *facts, int rank, int size, const int *members,
+                                  pchan_error *err)
+{
+    const node_facts *mine = &facts[rank];
+    for (int r = 0; r < size; r++) {
+        if (facts[r].given == mine->given) continue;
+        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: a node_comm is given on some ranks only (not on rank %d)",
+                        mine->given ? r : rank);
+    }
+    for (int k = 0; k < mine->n_members; k++) {
+        if (!memcmp(&facts[members[k]], mine, sizeof *mine)) continue;
+        return pch_fail(err, PCHAN_ERR_ARG,
+                        "qreduce: node_comm does not divide comm: rank %d has rank %d in it, but the "
+                        "node_comm there has other ranks",
+                        rank, members[k]);
+    }
+    return PCHAN_OK;
+}
+
+/* Do all ranks' node_comms (NULL: none) divide comm? Collective. */
+static pchan_status check_node_comm(const pchan_qreduce *q, const MPI_Comm *node_comm, pchan_error *err)
+{
+    pchan_error own = {0};
+    node_facts mine = {0}, *facts = NULL;
+    int *members = NULL, n = 0;
+    pchan_status status = PCH_ALLOC(facts, (size_t)q->size, &own);
+    if (status == PCHAN_OK) status = PCH_ALLOC(members, (size_t)q->size, &own);
+    if (status == PCHAN_OK && node_comm) status = find_members(q, *node_comm, members, &n, &own);
+    PCH_TRY(pch_agree(q->comm, status, &own, err));
+    if (node_comm) mine = describe_node(members, n);
+    PCH_TRY(PCH_MPI(MPI_Allgather(&mine, N_FACTS, MPI_INT64_T, facts, N_FACTS, MPI_INT64_T, q->comm),
+                    "MPI_Allgather", err));
+    status = pch_agree(q->comm, compare_facts(facts, q->rank, q->size, members, &own), &own, err);
+done:
+    pch_free(facts);
+    pch_free(members);
     return status;
 }
 
@@ -104,14 +188,11 @@ static pchan_status find_node_comm(pchan_qreduce *q, const MPI_Comm *node_comm, 
 {
     pchan_error own = {0};
     pchan_status status;
-    if (!node_comm) {
-        PCH_TRY(pch_comm_node(q->entry, err));
-        q->node = q->entry->node;
-        return PCHAN_OK;
-    }
-    PCH_TRY(pch_agree(q->comm, check_subset(q, *node_comm, &own), &own, err));
-    PCH_TRY(pch_comm_acquire(*node_comm, PCH_QREDUCES, &q->node_entry, err));
-    q->node = q->node_entry->dup[PCH_QREDUCES];
+    PCH_TRY(check_node_comm(q, node_comm, err));
+    status = node_comm ? pch_comm_acquire(*node_comm, PCH_QREDUCES, &q->node_entry, &own)
+                       : pch_comm_node(q->entry, &own);
+    PCH_TRY(pch_agree(q->comm, status, &own, err));
+    q->node = node_comm ? q->node_entry->dup[PCH_QREDUCES] : q->entry->node;
 done:
     return status;
 }
@@ -143,23 +224,14 @@ done:
 static pchan_status find_nodes(pchan_qreduce *q, const MPI_Comm *node_comm, pchan_error *err)
 {
     pchan_error own = {0};
-    int *leaders = NULL, leader = q->rank, n_same = 0;
+    int *leaders = NULL, leader = q->rank;
     pchan_status status;
     PCH_TRY(find_node_comm(q, node_comm, err));
     MPI_Comm_size(q->node, &q->node_size);
     PCH_TRY(pch_agree(q->comm, PCH_ALLOC(leaders, (size_t)q->size, &own), &own, err));
     PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, q->node), "MPI_Allreduce", err));
     PCH_TRY(PCH_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, q->comm), "MPI_Allgather", err));
-    for (int r = 0; r < q->size; r++) n_same += leaders[r] == leader;
-    if (n_same != q->node_size) {
-        status = pch_fail(&own, PCHAN_ERR_ARG,
-                          "qreduce: node_comm does not divide comm: it has %d ranks here, but %d say "
-                          "that they are of this node",
-                          q->node_size, n_same);
-    } else {
-        status = number_nodes(q, leaders, &own);
-    }
-    status = pch_agree(q->comm, status, &own, err);
+    status = pch_agree(q->comm, number_nodes(q, leaders, &own), &own, err);
 done:
     pch_free(leaders);
     return status;
@@ -188,19 +260,19 @@ static pchan_status make_exchange(pchan_qreduce *q, pchan_error *err)
     return status;
 }
 
+static pchan_qreduce *kept; /* abandoned ones, so that their memory is still known to somebody */
+
+/* The channels are in the list of living objects too and see to their own requests. Memory stays: MPI
+ * may still send from it. */
 static void finalize_qreduce(pch_live *live)
 {
     pchan_qreduce *q = (pchan_qreduce *)((char *)live - offsetof(pchan_qreduce, live));
     q->finalized = true;
-    if (q->abandoned) {
-        pch_qreduce_dispose(q);
-        return;
-    }
-    q->strategy->destroy(q);
-    pch_agreement_destroy(&q->agreement);
-    q->agreement.n_steps = 0;
     pch_comm_release(&q->node_entry);
     pch_comm_release(&q->entry);
+    if (!q->abandoned) return;
+    q->next_active = kept;
+    kept = q;
 }
 
 static pchan_status fill_plan(pchan_qreduce *q, int64_t n, const pchan_qreduce_options *options, pchan_error *err)
@@ -215,7 +287,7 @@ static pchan_status fill_plan(pchan_qreduce *q, int64_t n, const pchan_qreduce_o
     PCH_TRY(find_nodes(q, options->node_comm, err));
     PCH_TRY(pch_agree(q->comm, reserve(q, options, n, &own), &own, err));
     int64_t window_bytes = pch_words_bytes(q, pch_layout_offset(q->layout, q->size));
-    PCH_TRY(pch_agree(q->comm, pch_window_create(q->node, window_bytes, &q->window, &own), &own, err));
+    PCH_TRY(pch_agree(q->comm, pch_window_create(q->node, window_bytes, false, &q->window, &own), &own, err));
     q->stats.bytes_held = window_bytes / q->node_size + pch_layout_bytes(q->layout);
     PCH_TRY(pch_agree(q->comm, make_exchange(q, &own), &own, err));
     q->stats.n_local = q->n_local;
@@ -242,8 +314,8 @@ pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *b
     q->size = q->entry->size;
     q->basis = basis;
     q->first_bad = INT64_MAX;
-    PCH_TRY(fill_plan(q, n, options ? options : &defaults, err));
     pch_live_add(&q->live, finalize_qreduce);
+    PCH_TRY(fill_plan(q, n, options ? options : &defaults, err));
     *out = q;
     return PCHAN_OK;
 done:

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * QReduceScatter, the table of contents: add packs tiles into the node's window; a cycle waits until
- * the node's ranks have arrived, runs the strategy's exchange (exchange, accumulate, restore), and
+ * QReduceScatter, the table of contents: add (add.c) packs tiles into the node's window; a cycle waits
+ * until the node's ranks have arrived, runs the strategy's exchange (exchange, accumulate, restore), and
  * agrees on the first element out of range, which also tells that every window is zero again.
  *
  *     idle --add*--> idle --start--> ARRIVE --> EXCHANGE --> AGREE --> FINISHED = idle
  *
  * Nothing here waits: progress() goes as far as it can, and the waits call it until it is through.
+ * plan.c makes and frees the object, result.c answers questions.
  */
 #include "pch_qreduce.h"
 
@@ -16,7 +17,7 @@
 
 /* ---- who may call ---- */
 
-static pchan_status enter(pchan_qreduce *q, const char *what, pchan_error *err)
+pchan_status pch_qreduce_enter(pchan_qreduce *q, const char *what, pchan_error *err)
 {
     if (!q) return pch_fail(err, PCHAN_ERR_ARG, "%s: no reduce-scatter", what);
     pchan_status status = pch_runtime_check(what, err);
@@ -35,88 +36,9 @@ static pchan_status enter(pchan_qreduce *q, const char *what, pchan_error *err)
     return pch_fail(err, PCHAN_ERR_STATE, "%s: the reduce-scatter is broken by an earlier error", what);
 }
 
-static void leave(pchan_qreduce *q)
+void pch_qreduce_leave(pchan_qreduce *q)
 {
     atomic_store_explicit(&q->busy, PCH_FREE, memory_order_release);
-}
-
-/* ---- add ---- */
-
-static pchan_status check_tile(const pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile,
-                               pchan_error *err)
-{
-    int64_t rows = (int64_t)tile->shape[1], cols = (int64_t)tile->shape[2], n = q->layout->n;
-    if (tile->shape[0] != (size_t)q->basis->n_primes) {
-        return pch_fail(err, PCHAN_ERR_ARG, "add: the tile has %zu residues per element, but the basis %d primes",
-                        tile->shape[0], q->basis->n_primes);
-    }
-    if (i0 < 0 || j0 < 0 || rows > n || cols > n || i0 > n - rows || j0 > n - cols) {
-        return pch_fail(err, PCHAN_ERR_ARG, "add: a tile of %lld x %lld at (%lld, %lld) does not fit n = %lld",
-                        (long long)rows, (long long)cols, (long long)i0, (long long)j0, (long long)n);
-    }
-    return PCHAN_OK;
-}
-
-/* First column of the tile's row r that lies in the upper triangle. */
-static int64_t first_upper(int64_t i0, int64_t j0, int64_t r, int64_t cols)
-{
-    int64_t c = i0 + r - j0;
-    return c < 0 ? 0 : c < cols ? c : cols;
-}
-
-static pchan_status check_values(int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
-{
-    int64_t rows = (int64_t)tile->shape[1], cols = (int64_t)tile->shape[2];
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t c = first_upper(i0, j0, r, cols);
-        size_t bad;
-        if (pch_pack_check(tile, (size_t)r, (size_t)c, (size_t)(cols - c), &bad) == PCHAN_OK) continue;
-        return pch_fail(err, PCHAN_ERR_ARG,
-                        "add: a residue of element (%lld, %lld) is not an integer of at most 2^53 in size",
-                        (long long)(i0 + r), (long long)(j0 + (int64_t)bad));
-    }
-    return PCHAN_OK;
-}
-
-static void add_stretch(pchan_qreduce *q, int64_t i, int64_t j, int64_t n)
-{
-    int n_words = q->basis->n_words;
-    pch_window_lock(q->window, (size_t)i);
-    for (int64_t k = 0; k < n; k++) {
-        uint64_t *sum = pch_words_at(q, pch_layout_position(q->layout, i, j + k));
-        pch_add_words(q->basis, sum, q->stretch + k * n_words);
-    }
-    pch_window_unlock(q->window, (size_t)i);
-}
-
-static void add_row(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, int64_t r)
-{
-    int64_t cols = (int64_t)tile->shape[2];
-    for (int64_t c = first_upper(i0, j0, r, cols); c < cols; c += PCH_STRETCH) {
-        int64_t n = cols - c < PCH_STRETCH ? cols - c : PCH_STRETCH;
-        int64_t begin_ns = pch_now_ns();
-        pch_pack_row_unchecked(q->basis, tile, (size_t)r, (size_t)c, (size_t)n, q->stretch);
-        q->stats.pack_ns += pch_now_ns() - begin_ns;
-        add_stretch(q, i0 + r, j0 + c, n);
-    }
-}
-
-pchan_status pchan_qreduce_add(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
-{
-    pchan_status status = enter(q, "add", err);
-    if (status != PCHAN_OK) return status;
-    int64_t begin_ns = pch_now_ns(), packed_ns = q->stats.pack_ns;
-    if (q->active) {
-        status = pch_fail(err, PCHAN_ERR_STATE, "add: the reduce-scatter is active; wait for it first");
-        goto done;
-    }
-    PCH_TRY(check_tile(q, i0, j0, tile, err));
-    PCH_TRY(check_values(i0, j0, tile, err));
-    for (int64_t r = 0; r < (int64_t)tile->shape[1]; r++) add_row(q, i0, j0, tile, r);
-    q->stats.add_ns += pch_now_ns() - begin_ns - (q->stats.pack_ns - packed_ns);
-done:
-    leave(q);
-    return status;
 }
 
 /* ---- progress ---- */
@@ -145,17 +67,24 @@ static void list_remove(pchan_qreduce *q)
     pthread_mutex_unlock(&list_lock);
 }
 
-void pch_qreduce_restore_own(pchan_qreduce *q)
+bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed)
 {
-    int64_t begin_ns = pch_now_ns();
-    size_t bad;
-    uint64_t *words = pch_words_at(q, q->first);
-    if (pch_restore_unchecked(q->basis, words, (size_t)q->n_local, q->limbs, q->restore_scratch, &bad) !=
-        PCHAN_OK) {
-        q->first_bad = q->first + (int64_t)bad;
+    enum { BLOCK = 1024 };
+    int64_t n = n_summed - q->n_restored < BLOCK ? n_summed - q->n_restored : BLOCK;
+    if (n > 0) {
+        int64_t begin_ns = pch_now_ns();
+        uint64_t *words = pch_words_at(q, q->first + q->n_restored);
+        uint64_t *limbs = q->limbs + q->n_restored * q->basis->n_limbs;
+        size_t bad = 0;
+        if (pch_restore_unchecked(q->basis, words, (size_t)n, limbs, q->restore_scratch, &bad) != PCHAN_OK) {
+            int64_t place = q->first + q->n_restored + (int64_t)bad;
+            if (place < q->first_bad) q->first_bad = place;
+        }
+        memset(words, 0, (size_t)pch_words_bytes(q, n));
+        q->n_restored += n;
+        q->stats.restore_ns += pch_now_ns() - begin_ns;
     }
-    memset(words, 0, (size_t)pch_words_bytes(q, q->n_local));
-    q->stats.restore_ns += pch_now_ns() - begin_ns;
+    return q->n_restored == q->n_local;
 }
 
 static bool node_has_arrived(const pchan_qreduce *q)
@@ -166,15 +95,19 @@ static bool node_has_arrived(const pchan_qreduce *q)
     return true;
 }
 
+static pchan_status begin_exchange(pchan_qreduce *q, pchan_error *err)
+{
+    if (!node_has_arrived(q)) return PCHAN_OK;
+    q->phase = PCH_EXCHANGE;
+    return q->strategy->begin(q, err);
+}
+
 /* As far as possible without waiting. */
 static pchan_status progress(pchan_qreduce *q, pchan_error *err)
 {
     pchan_status status = PCHAN_OK;
     bool done = false;
-    if (q->phase == PCH_ARRIVE && node_has_arrived(q)) {
-        q->phase = PCH_EXCHANGE;
-        PCH_TRY(q->strategy->begin(q, err));
-    }
+    if (q->phase == PCH_ARRIVE) PCH_TRY(begin_exchange(q, err));
     if (q->phase == PCH_EXCHANGE) {
         PCH_TRY(q->strategy->progress(q, &done, err));
         if (done) {
@@ -200,7 +133,7 @@ static void progress_others(const pchan_qreduce *q)
         if (!atomic_compare_exchange_strong(&other->busy, &inside, PCH_HELPER)) continue;
         pchan_error failure = {0};
         if (progress(other, &failure) != PCHAN_OK) other->failure = failure;
-        leave(other);
+        pch_qreduce_leave(other);
     }
     pthread_mutex_unlock(&list_lock);
 }
@@ -209,7 +142,7 @@ static void progress_others(const pchan_qreduce *q)
 
 pchan_status pchan_qreduce_start(pchan_qreduce *q, pchan_error *err)
 {
-    pchan_status status = enter(q, "start", err);
+    pchan_status status = pch_qreduce_enter(q, "start", err);
     if (status != PCHAN_OK) return status;
     if (q->active) {
         status = pch_fail(err, PCHAN_ERR_STATE, "start: the reduce-scatter is active; wait for it first");
@@ -220,12 +153,15 @@ pchan_status pchan_qreduce_start(pchan_qreduce *q, pchan_error *err)
     q->active = true;
     q->phase = PCH_ARRIVE;
     q->first_bad = INT64_MAX;
-    q->started_ns = pch_now_ns();
+    q->n_restored = 0;
     q->n_cycles++;
     atomic_store_explicit(&q->window->counters[q->node_rank].value, q->n_cycles, memory_order_release);
     list_add(q);
+    /* messages may travel while the caller does something else; an error is for wait to report */
+    pchan_error failure = {0};
+    if (begin_exchange(q, &failure) != PCHAN_OK) q->failure = failure;
 done:
-    leave(q);
+    pch_qreduce_leave(q);
     return status;
 }
 
@@ -256,7 +192,6 @@ static pchan_status finish(pchan_qreduce *q, pchan_error *err)
     list_remove(q);
     q->active = false;
     q->n_finished++;
-    q->stats.exchange_ns = pch_now_ns() - q->started_ns - q->stats.accumulate_ns - q->stats.restore_ns;
     q->last = q->stats;
     q->stats = (pchan_qreduce_stats){.bytes_held = q->last.bytes_held, .n_local = q->n_local};
     int64_t place = q->agreement.value;
@@ -270,40 +205,47 @@ static pchan_status break_down(pchan_qreduce *q, pchan_status status)
     return status;
 }
 
-/* Progress for at most budget_ns (< 0: no limit), then *finished tells. */
+/* Progress until the cycle is over or budget_ns (< 0: no limit) has passed. */
+static pchan_status advance(pchan_qreduce *q, int64_t budget_ns, pchan_error *err)
+{
+    pch_backoff backoff;
+    pch_backoff_init(&backoff, q->entry->spin_ns, budget_ns);
+    do {
+        if (q->failure.status != PCHAN_OK) {
+            if (err) *err = q->failure;
+            return q->failure.status;
+        }
+        pchan_status status = progress(q, err);
+        if (status != PCHAN_OK || q->phase == PCH_FINISHED) return status;
+        progress_others(q);
+    } while (budget_ns != 0 && pch_backoff_next(&backoff));
+    return PCHAN_OK;
+}
+
 static pchan_status run(pchan_qreduce *q, int64_t budget_ns, bool *finished, pchan_error *err)
 {
     *finished = false;
     if (!q->active) {
         return pch_fail(err, PCHAN_ERR_STATE, "wait: the reduce-scatter is not active; start it first");
     }
-    pch_backoff backoff;
-    pch_backoff_init(&backoff, q->entry->spin_ns, budget_ns);
-    do {
-        if (q->failure.status != PCHAN_OK) {
-            if (err) *err = q->failure;
-            return break_down(q, q->failure.status);
-        }
-        pchan_status status = progress(q, err);
-        if (status != PCHAN_OK) return break_down(q, status);
-        if (q->phase == PCH_FINISHED) {
-            *finished = true;
-            return finish(q, err);
-        }
-        progress_others(q);
-    } while (budget_ns != 0 && pch_backoff_next(&backoff));
-    return PCHAN_OK;
+    int64_t begin_ns = pch_now_ns(), computed_ns = q->stats.accumulate_ns + q->stats.restore_ns;
+    pchan_status status = advance(q, budget_ns, err);
+    computed_ns = q->stats.accumulate_ns + q->stats.restore_ns - computed_ns;
+    q->stats.exchange_ns += pch_now_ns() - begin_ns - computed_ns;
+    if (status != PCHAN_OK) return break_down(q, status);
+    *finished = q->phase == PCH_FINISHED;
+    return *finished ? finish(q, err) : PCHAN_OK;
 }
 
 pchan_status pchan_qreduce_poll(pchan_qreduce *q, int64_t budget_ns, int *out, pchan_error *err)
 {
     bool finished = false;
     *out = 0;
-    pchan_status status = enter(q, "wait", err);
+    pchan_status status = pch_qreduce_enter(q, "wait", err);
     if (status != PCHAN_OK) return status;
     status = run(q, budget_ns < 0 ? 0 : budget_ns, &finished, err);
     *out = finished;
-    leave(q);
+    pch_qreduce_leave(q);
     return status;
 }
 
@@ -312,79 +254,30 @@ pchan_status pchan_qreduce_wait(pchan_qreduce *q, int64_t timeout_ns, pchan_erro
     static const char *const waits_for[] = {"ranks of this node that have not started", "messages of the exchange",
                                             "other ranks to finish", "nothing"};
     bool finished = false;
-    pchan_status status = enter(q, "wait", err);
+    pchan_status status = pch_qreduce_enter(q, "wait", err);
     if (status != PCHAN_OK) return status;
     status = run(q, timeout_ns, &finished, err);
     if (status == PCHAN_OK && !finished) {
         status =
             pch_fail(err, PCHAN_ERR_TIMEOUT, "wait: the reduce-scatter still waits for %s", waits_for[q->phase]);
     }
-    leave(q);
+    pch_qreduce_leave(q);
     return status;
 }
 
-/* ---- results ---- */
-
-static pchan_status move_limbs(pchan_qreduce *q, uint64_t *limbs, int64_t n, int peer, bool send, pchan_error *err)
-{
-    enum { PIECE = 1 << 24 };
-    pchan_status status = PCHAN_OK;
-    for (int64_t k = 0; k < n && status == PCHAN_OK; k += PIECE) {
-        int count = (int)(n - k < PIECE ? n - k : PIECE);
-        int code = send ? MPI_Send(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm)
-                        : MPI_Recv(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm, MPI_STATUS_IGNORE);
-        status = PCH_MPI(code, "gather", err);
-    }
-    return status;
-}
-
-pchan_status pchan_qreduce_gather(pchan_qreduce *q, int root, uint64_t *limbs, pchan_error *err)
-{
-    pchan_status status = enter(q, "gather", err);
-    if (status != PCHAN_OK) return status;
-    int64_t n_limbs = q->basis->n_limbs;
-    if (q->active || q->n_finished == 0) {
-        status = pch_fail(err, PCHAN_ERR_STATE,
-                          q->active ? "gather: the reduce-scatter is active; wait for it first"
-                                    : "gather: no cycle has been finished");
-    } else if (root < 0 || root >= q->size) {
-        status =
-            pch_fail(err, PCHAN_ERR_ARG, "gather: root %d is not a rank of a communicator of %d", root, q->size);
-    } else if (q->rank != root) {
-        status = move_limbs(q, q->limbs, q->n_local * n_limbs, root, true, err);
-    } else {
-        for (int r = 0; r < q->size && status == PCHAN_OK; r++) {
-            uint64_t *place = limbs + pch_layout_offset(q->layout, r) * n_limbs;
-            int64_t n = pch_layout_n_owned(q->layout, r) * n_limbs;
-            if (r != root) status = move_limbs(q, place, n, r, false, err);
-            if (r == root && n) memcpy(place, q->limbs, (size_t)n * sizeof *place);
-        }
-    }
-    leave(q);
-    return status;
-}
+/* ---- output ---- */
 
 pchan_status pchan_qreduce_set_output(pchan_qreduce *q, uint64_t *limbs, pchan_error *err)
 {
-    pchan_status status = enter(q, "set_output", err);
+    pchan_status status = pch_qreduce_enter(q, "set_output", err);
     if (status != PCHAN_OK) return status;
     if (q->active) {
         status = pch_fail(err, PCHAN_ERR_STATE, "set_output: the reduce-scatter is active; wait for it first");
     } else {
         q->limbs = limbs;
     }
-    leave(q);
+    pch_qreduce_leave(q);
     return status;
-}
-
-int64_t pchan_qreduce_n_owned(const pchan_qreduce *q, int rank)
-{
-    return pch_layout_n_owned(q->layout, rank);
-}
-
-void pchan_qreduce_owned(const pchan_qreduce *q, int rank, int64_t *rows, int64_t *cols)
-{
-    pch_layout_owned(q->layout, rank, rows, cols);
 }
 
 int pchan_qreduce_active(const pchan_qreduce *q)
@@ -392,22 +285,18 @@ int pchan_qreduce_active(const pchan_qreduce *q)
     return q->active;
 }
 
-void pchan_qreduce_get_stats(const pchan_qreduce *q, pchan_qreduce_stats *stats)
-{
-    *stats = q->last;
-}
-
-int pchan_qreduce_n_nodes(const pchan_qreduce *q)
-{
-    return q->n_nodes;
-}
-
-int pchan_qreduce_node(const pchan_qreduce *q, int rank)
-{
-    return q->node_of[rank];
-}
-
 /* ---- the end ---- */
+
+/* An active one, broken or not, may still have messages on their way from and into its memory: it is
+ * kept until MPI_Finalize. */
+static void end(pchan_qreduce *q)
+{
+    if (q->active && !q->finalized && !pch_runtime_is_forked()) {
+        q->abandoned = true;
+    } else {
+        pch_qreduce_dispose(q);
+    }
+}
 
 pchan_status pchan_qreduce_destroy(pchan_qreduce **place, pchan_error *err)
 {
@@ -420,7 +309,7 @@ pchan_status pchan_qreduce_destroy(pchan_qreduce **place, pchan_error *err)
     if (!atomic_compare_exchange_strong(&q->busy, &inside, PCH_CALLER)) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this reduce-scatter");
     }
-    pch_qreduce_dispose(q);
+    end(q);
     *place = NULL;
     return PCHAN_OK;
 }
@@ -428,12 +317,7 @@ pchan_status pchan_qreduce_destroy(pchan_qreduce **place, pchan_error *err)
 void pchan_qreduce_abandon(pchan_qreduce **place)
 {
     if (!place || !*place) return;
-    pchan_qreduce *q = *place;
-    list_remove(q);
-    if (q->active && !q->broken && !q->finalized && !pch_runtime_is_forked()) {
-        q->abandoned = true;
-    } else {
-        pch_qreduce_dispose(q);
-    }
+    list_remove(*place);
+    end(*place);
     *place = NULL;
 }

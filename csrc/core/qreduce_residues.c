@@ -5,7 +5,8 @@
  *
  * The exchange goes in rounds, one Channel each, registered at plan time: round k moves chunk k of
  * every slice. Two rounds are under way at a time, with a buffer each, so that words are
- * accumulated while the next ones travel. Sends come straight from the window.
+ * accumulated, and complete sums restored, while the next ones travel. Sends come straight from the
+ * window.
  *
  * On node m the owners of other nodes are dealt to m's ranks in turn, so that no rank serves more
  * than one owner above its share.
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-enum { IN_FLIGHT = 2 };
+enum { IN_FLIGHT = 2, MAX_ROUNDS = 1 << 24 };
 
 typedef struct transfer { /* of one chunk per round */
     int peer;
@@ -53,7 +54,7 @@ static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
     }
 }
 
-static void count_rounds(const pchan_qreduce *q, residues_plan *plan)
+static pchan_status count_rounds(const pchan_qreduce *q, residues_plan *plan, pchan_error *err)
 {
     int64_t per_buffer = q->buffer_bytes / IN_FLIGHT / (q->n_nodes > 1 ? q->n_nodes - 1 : 1);
     plan->chunk = per_buffer / pch_words_bytes(q, 1);
@@ -62,8 +63,15 @@ static void count_rounds(const pchan_qreduce *q, residues_plan *plan)
     for (int s = 0; s < plan->n_sends; s++) {
         if (plan->sends[s].n > longest) longest = plan->sends[s].n;
     }
-    plan->n_rounds = (int)((longest + plan->chunk - 1) / plan->chunk);
+    int64_t n_rounds = (longest + plan->chunk - 1) / plan->chunk;
+    if (n_rounds > MAX_ROUNDS) {
+        return pch_fail(err, PCHAN_ERR_ARG,
+                        "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
+                        (long long)q->buffer_bytes, (long long)n_rounds);
+    }
+    plan->n_rounds = (int)n_rounds;
     plan->buffer_elements = q->n_local < plan->chunk ? q->n_local : plan->chunk;
+    return PCHAN_OK;
 }
 
 /* Chunk k of a slice of n elements. */
@@ -110,7 +118,7 @@ static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
     PCH_TRY(PCH_ALLOC(plan->sends, (size_t)q->size, err));
     PCH_TRY(PCH_ALLOC(plan->sources, (size_t)q->n_nodes, err));
     find_transfers(q, plan);
-    count_rounds(q, plan);
+    PCH_TRY(count_rounds(q, plan, err));
     size_t n = (size_t)(IN_FLIGHT * plan->n_recvs) * (size_t)plan->buffer_elements * (size_t)q->basis->n_words;
     PCH_TRY(PCH_ALLOC(plan->buffers, n, err));
     PCH_TRY(PCH_ALLOC(plan->rounds, (size_t)plan->n_rounds, err));
@@ -155,13 +163,16 @@ static pchan_status residues_progress(pchan_qreduce *q, bool *done, pchan_error 
     while (plan->round < plan->n_rounds) {
         int finished;
         PCH_TRY(pchan_channel_poll(plan->rounds[plan->round], 0, &finished, err));
-        if (!finished) return PCHAN_OK;
+        if (!finished) {
+            int64_t n_summed = plan->round * plan->chunk;
+            if (plan->n_recvs) pch_qreduce_restore_own(q, n_summed < q->n_local ? n_summed : q->n_local);
+            return PCHAN_OK;
+        }
         finish_round(q, plan, plan->round++);
         int next = plan->round + IN_FLIGHT - 1;
         if (next < plan->n_rounds) PCH_TRY(pchan_channel_start(plan->rounds[next], err));
     }
-    pch_qreduce_restore_own(q);
-    *done = true;
+    *done = pch_qreduce_restore_own(q, q->n_local);
 done:
     return status;
 }

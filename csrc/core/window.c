@@ -22,6 +22,7 @@ enum { TOKEN_WORDS = 2, NAME_BYTES = 64 };
 
 typedef struct offer { /* from the first rank to the others */
     int64_t pid, bytes;
+    uint64_t inode;
     int fd; /* -1: a named file */
     char name[NAME_BYTES];
     uint64_t token[TOKEN_WORDS];
@@ -31,24 +32,13 @@ typedef struct header { /* start of the mapping */
     uint64_t token[TOKEN_WORDS];
 } header;
 
-static int64_t available_bytes(void)
-{
-    long long kib = -1;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
-    }
-    if (file) fclose(file);
-    return kib < 0 ? INT64_MAX : kib * 1024;
-}
-
 static pchan_status make_file(bool named, offer *o, int *fd, pchan_error *err)
 {
-    if (o->bytes > available_bytes()) {
+    int64_t available = pch_available_bytes();
+    if (o->bytes > available) {
         return pch_fail(err, PCHAN_ERR_NOMEM,
                         "window: %lld bytes of node-shared memory, but only %lld are available",
-                        (long long)o->bytes, (long long)available_bytes());
+                        (long long)o->bytes, (long long)available);
     }
     if (getrandom(o->token, sizeof o->token, 0) != (ssize_t)sizeof o->token) {
         return pch_fail(err, PCHAN_ERR_SYSTEM, "window: getrandom: %s", strerror(errno));
@@ -64,24 +54,36 @@ static pchan_status make_file(bool named, offer *o, int *fd, pchan_error *err)
         o->fd = *fd;
     }
     if (*fd < 0) return pch_fail(err, PCHAN_ERR_SYSTEM, "window: shared memory: %s", strerror(errno));
-    if (ftruncate(*fd, (off_t)o->bytes) != 0) {
+    int code = ftruncate(*fd, (off_t)o->bytes) == 0 ? 0 : errno;
+    /* a full /dev/shm would otherwise be told by SIGBUS, at first touch */
+    if (named && code == 0) code = posix_fallocate(*fd, 0, (off_t)o->bytes);
+    struct stat s;
+    if (code == 0 && fstat(*fd, &s) != 0) code = errno;
+    if (code != 0) {
         return pch_fail(err, PCHAN_ERR_NOMEM, "window: %lld bytes of shared memory: %s", (long long)o->bytes,
-                        strerror(errno));
+                        strerror(code));
     }
+    o->inode = s.st_ino;
     return PCHAN_OK;
+}
+
+/* The same number may be another file's where pids or files are others: looked at before it is opened. */
+static bool is_offered(const offer *o, int code, const struct stat *s)
+{
+    return code == 0 && S_ISREG(s->st_mode) && s->st_ino == o->inode && s->st_size == (off_t)o->bytes;
 }
 
 static pchan_status open_file(const offer *o, int *fd, pchan_error *err)
 {
     char path[64];
+    struct stat s;
     if (o->fd < 0) {
         *fd = shm_open(o->name, O_RDWR, 0);
     } else {
         snprintf(path, sizeof path, "/proc/%lld/fd/%d", (long long)o->pid, o->fd);
-        *fd = open(path, O_RDWR | O_CLOEXEC);
+        *fd = is_offered(o, stat(path, &s), &s) ? open(path, O_RDWR | O_CLOEXEC) : -1;
     }
-    struct stat s;
-    if (*fd >= 0 && fstat(*fd, &s) == 0 && s.st_size == (off_t)o->bytes) return PCHAN_OK;
+    if (*fd >= 0 && is_offered(o, fstat(*fd, &s), &s)) return PCHAN_OK;
     return pch_fail(
         err, PCHAN_ERR_SYSTEM,
         "window: cannot open the shared memory of the node's first rank; do all ranks of node_comm run on "
@@ -134,7 +136,7 @@ done:
     return status;
 }
 
-pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, pch_window **out, pchan_error *err)
+pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, pch_window **out, pchan_error *err)
 {
     int size;
     pch_window *window = NULL;
@@ -147,8 +149,8 @@ pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, pch_window **
     pchan_status status = pch_agree(node, PCH_ALLOC(window, 1, &own), &own, err);
     if (status != PCHAN_OK) goto done;
     window->mapped_bytes = (size_t)bytes;
-    status = share(node, bytes, false, &window->mapping, err);
-    if (status == PCHAN_ERR_SYSTEM) status = share(node, bytes, true, &window->mapping, err);
+    status = share(node, bytes, named, &window->mapping, err);
+    if (status == PCHAN_ERR_SYSTEM && !named) status = share(node, bytes, true, &window->mapping, err);
     if (status != PCHAN_OK) goto done;
     char *start = window->mapping;
     window->counters = (pch_padded *)(start + page);

@@ -12,6 +12,9 @@ enum { SLICE_NS = 20000000 };
 typedef struct {
     PyObject_HEAD
     pchan_qreduce *qreduce; /* NULL: freed */
+    int n_inside;           /* threads that use it without the GIL */
+    int rank, size;
+    long long n_total; /* elements of all ranks */
     PyObject *basis;
     Py_buffer output; /* .obj NULL: none */
 } QReduceObject;
@@ -26,11 +29,26 @@ static PyObject *fail(PyObject *object, const pchan_error *err)
     return raise_error(state_of(Py_TYPE(object)), err);
 }
 
+/* The GIL is released around one core call, during which nobody may free the object. */
+#define WITHOUT_GIL(self, call)    \
+    do {                           \
+        (self)->n_inside++;        \
+        Py_BEGIN_ALLOW_THREADS     \
+        status = (call);           \
+        Py_END_ALLOW_THREADS(self) \
+        ->n_inside--;              \
+    } while (0)
+
 static pchan_qreduce *living(PyObject *object, const char *what)
 {
     pchan_qreduce *q = self_of(object)->qreduce;
     if (!q) PyErr_Format(state_of(Py_TYPE(object))->state_error, "%s: the reduce-scatter has been freed", what);
     return q;
+}
+
+static int n_limbs_of(const QReduceObject *self)
+{
+    return pchan_basis_n_limbs(basis_from_object(self->basis));
 }
 
 static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -67,6 +85,9 @@ static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         Py_DECREF(self);
         return NULL;
     }
+    self->n_total = n * (n + 1) / 2;
+    MPI_Comm_rank(comm, &self->rank);
+    MPI_Comm_size(comm, &self->size);
     return (PyObject *)self;
 }
 
@@ -77,7 +98,8 @@ static PyObject *qreduce_set_output(PyObject *object, PyObject *limbs)
     Py_buffer view;
     pchan_error err;
     if (!q) return NULL;
-    if (PyObject_GetBuffer(limbs, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
+    Py_ssize_t n_items = (Py_ssize_t)pchan_qreduce_n_owned(q, self->rank) * n_limbs_of(self);
+    if (limbs_from_object(limbs, 1, n_items, "set_output: limbs", &view) < 0) return NULL;
     if (pchan_qreduce_set_output(q, view.buf, &err) != PCHAN_OK) {
         PyBuffer_Release(&view);
         return fail(object, &err);
@@ -98,9 +120,7 @@ static PyObject *qreduce_add(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "LLO", &i0, &j0, &tile)) return NULL;
     pchan_qreduce *q = living(object, "add");
     if (!q || array_from_object(tile, &view, &array) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = pchan_qreduce_add(q, i0, j0, &array, &err);
-    Py_END_ALLOW_THREADS
+    WITHOUT_GIL(self_of(object), pchan_qreduce_add(q, i0, j0, &array, &err));
     PyBuffer_Release(&view);
     if (status != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
@@ -123,19 +143,18 @@ static PyObject *qreduce_wait(PyObject *object, PyObject *args, PyObject *kwargs
     int64_t left_ns;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout)) return NULL;
     if (timeout_from_object(timeout, &left_ns) < 0) return NULL;
-    pchan_qreduce *q = living(object, "wait");
     pchan_error err;
     int finished = 0;
-    if (!q) return NULL;
+    pchan_qreduce *q;
     pchan_status status = PCHAN_OK;
-    do {
+    do { /* the handler of a signal may have freed it */
+        if (!(q = living(object, "wait"))) return NULL;
         int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
-        Py_BEGIN_ALLOW_THREADS
-        status = pchan_qreduce_poll(q, slice_ns, &finished, &err);
-        Py_END_ALLOW_THREADS
+        WITHOUT_GIL(self_of(object), pchan_qreduce_poll(q, slice_ns, &finished, &err));
         if (left_ns > 0) left_ns -= slice_ns;
         if (status == PCHAN_OK && !finished && PyErr_CheckSignals() < 0) return NULL;
     } while (status == PCHAN_OK && !finished && left_ns != 0);
+    if (status == PCHAN_OK && !finished && !(q = living(object, "wait"))) return NULL;
     if (status == PCHAN_OK && !finished) status = pchan_qreduce_wait(q, 0, &err);
     if (status != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
@@ -162,21 +181,29 @@ static PyObject *qreduce_gather(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "iO", &root, &limbs)) return NULL;
     pchan_qreduce *q = living(object, "gather");
     if (!q) return NULL;
-    if (limbs != Py_None && PyObject_GetBuffer(limbs, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = pchan_qreduce_gather(q, root, view.buf, &err);
-    Py_END_ALLOW_THREADS
+    Py_ssize_t n_items = (Py_ssize_t)self_of(object)->n_total * n_limbs_of(self_of(object));
+    if (limbs != Py_None && limbs_from_object(limbs, 1, n_items, "gather: limbs", &view) < 0) return NULL;
+    WITHOUT_GIL(self_of(object), pchan_qreduce_gather(q, root, view.buf, &err));
     if (view.obj) PyBuffer_Release(&view);
     if (status != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
 }
 
+static int check_rank(PyObject *object, long rank, const char *what)
+{
+    if (rank >= 0 && rank < self_of(object)->size) return 0;
+    PyErr_Format(PyExc_ValueError, "%s: %ld is not a rank of a communicator of %d", what, rank,
+                 self_of(object)->size);
+    return -1;
+}
+
 static PyObject *qreduce_n_owned(PyObject *object, PyObject *rank)
 {
-    int r = (int)PyLong_AsLong(rank);
+    long r = PyLong_AsLong(rank);
     if (r == -1 && PyErr_Occurred()) return NULL;
     pchan_qreduce *q = living(object, "n_owned");
-    return q ? PyLong_FromLongLong(pchan_qreduce_n_owned(q, r)) : NULL;
+    if (!q || check_rank(object, r, "n_owned") < 0) return NULL;
+    return PyLong_FromLongLong(pchan_qreduce_n_owned(q, (int)r));
 }
 
 static PyObject *qreduce_owned(PyObject *object, PyObject *args)
@@ -186,7 +213,8 @@ static PyObject *qreduce_owned(PyObject *object, PyObject *args)
     Py_buffer rows, cols;
     if (!PyArg_ParseTuple(args, "iOO", &rank, &rows_object, &cols_object)) return NULL;
     pchan_qreduce *q = living(object, "owned");
-    if (!q || PyObject_GetBuffer(rows_object, &rows, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
+    if (!q || check_rank(object, rank, "owned") < 0) return NULL;
+    if (PyObject_GetBuffer(rows_object, &rows, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
     if (PyObject_GetBuffer(cols_object, &cols, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
         PyBuffer_Release(&rows);
         return NULL;
@@ -239,6 +267,11 @@ static PyObject *qreduce_free(PyObject *object, PyObject *unused)
     (void)unused;
     QReduceObject *self = self_of(object);
     pchan_error err;
+    if (self->n_inside) {
+        pchan_error busy = {.status = PCHAN_ERR_STATE,
+                            .message = "free: another thread is using this reduce-scatter"};
+        return fail(object, &busy);
+    }
     if (pchan_qreduce_destroy(&self->qreduce, &err) != PCHAN_OK) return fail(object, &err);
     if (self->output.obj) PyBuffer_Release(&self->output);
     Py_RETURN_NONE;
@@ -295,8 +328,7 @@ static PyMethodDef qreduce_methods[] = {
      "Raises RangeError on every rank when some |x| >= 2**bits, naming the owner and (i, j): the object then "
      "serves\n"
      "the next cycle; WaitTimeout, still active; StateError when nothing was started; MPIError."},
-    {"test", qreduce_test, METH_NOARGS,
-     "test()\n--\n\nTrue when the cycle is over. Never waits (except with strategy 'gather')."},
+    {"test", qreduce_test, METH_NOARGS, "test()\n--\n\nTrue when the cycle is over. Never waits."},
     {"gather_into", qreduce_gather, METH_VARARGS, "gather_into(root, limbs)\n--\n\nAll limbs, by owner, at root."},
     {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
     {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},

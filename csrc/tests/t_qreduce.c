@@ -1,244 +1,184 @@
 /* SPDX-License-Identifier: MIT
- * QReduceScatter from C: every strategy, layout and division into nodes against words added and
- * restored here; range errors; arguments; memory; and a window that is shared. */
-#include "testing_mpi.h"
+ * Under testing_mpi.h. Reduce-scatter: the sums, for every strategy, layout and division into nodes, over several
+ * cycles. */
+#include "testing_qreduce.h"
 
-#include "../core/pch_window.h"
-#include "testing_basis.h"
-
-static const char *const strategies[] = {"residues", "gather"};
-
-static MPI_Comm split(int kind)
+static void check_gather(const object *o, const matrix *m, int root, const char *what)
 {
-    int color = kind == 0 ? 0 : kind == 1 ? world_rank : kind == 2 ? world_rank > 0 : world_rank % 2;
-    MPI_Comm node;
-    MPI_Comm_split(MPI_COMM_WORLD, color, -world_rank, &node);
-    return node;
-}
-
-/* What a rank adds, known to all: residues [n_primes][n][n], and its words. */
-static void contribution(const pchan_basis *basis, int64_t n, int rank, int cycle, uint64_t *limbs,
-                         double *residues)
-{
-    uint64_t seed = (uint64_t)(1000 * rank + cycle);
-    int n_limbs = pchan_basis_n_limbs(basis);
-    for (int64_t k = 0; k < n * n; k++) {
-        random_integer(limbs + k * n_limbs, n_limbs, pchan_basis_bits(basis) - 3, &seed);
-    }
-    OK(pchan_residues(basis, limbs, (size_t)(n * n), residues, err));
-}
-
-typedef struct problem {
-    pchan_basis *basis;
-    int64_t n;
-    uint64_t *limbs, *words, *sum, *want;
-    double *residues;
-} problem;
-
-static problem make_problem(int bits, int64_t n)
-{
-    problem p = {.basis = make_basis(bits, 8), .n = n};
-    size_t count = (size_t)(n * n), n_words = (size_t)pchan_basis_n_words(p.basis);
-    size_t n_limbs = (size_t)pchan_basis_n_limbs(p.basis);
-    p.limbs = calloc(count * n_limbs, 8);
-    p.want = calloc(count * n_limbs, 8);
-    p.words = calloc(count * n_words, 8);
-    p.sum = calloc(count * n_words, 8);
-    p.residues = calloc(count * (size_t)pchan_basis_n_primes(p.basis), 8);
-    return p;
-}
-
-static void free_problem(problem *p)
-{
-    free(p->limbs);
-    free(p->want);
-    free(p->words);
-    free(p->sum);
-    free(p->residues);
-    pchan_basis_destroy(&p->basis);
-}
-
-static pchan_array tile_of(const problem *p)
-{
-    ptrdiff_t n = (ptrdiff_t)p->n;
-    size_t rows = (size_t)n;
-    return (pchan_array){
-        p->residues, PCHAN_FLOAT64, {(size_t)pchan_basis_n_primes(p->basis), rows, rows}, {8 * n * n, 8 * n, 8}};
-}
-
-static void one_cycle(problem *p, pchan_qreduce *q, uint64_t *mine, int cycle)
-{
-    size_t count = (size_t)(p->n * p->n), n_words = (size_t)pchan_basis_n_words(p->basis);
-    pchan_array tile = tile_of(p);
-    memset(p->sum, 0, count * n_words * 8);
+    int64_t total = (int64_t)m->n * (m->n + 1) / 2, place = 0;
+    uint64_t *all = world_rank == root ? calloc((size_t)(total * m->n_limbs), 8) : NULL;
+    int64_t *rows = calloc((size_t)total, 8), *cols = calloc((size_t)total, 8);
+    OK(pchan_qreduce_gather(o->q, root, all, err));
     for (int r = 0; r < world_size; r++) {
-        contribution(p->basis, p->n, r, cycle, p->limbs, p->residues);
-        OK(pchan_pack(p->basis, &tile, p->words, err));
-        pchan_accumulate(p->basis, p->sum, p->words, count);
-        if (r == world_rank) OK(pchan_qreduce_add(q, 0, 0, &tile, err));
+        int64_t n = pchan_qreduce_n_owned(o->q, r);
+        pchan_qreduce_owned(o->q, r, rows, cols);
+        for (int64_t k = 0; k < n && all; k++, place++) {
+            const uint64_t *want = m->sum + (rows[k] * m->n + cols[k]) * m->n_limbs;
+            CHECK(!memcmp(all + place * m->n_limbs, want, (size_t)m->n_limbs * 8), "%s: gather, (%lld, %lld)",
+                  what, (long long)rows[k], (long long)cols[k]);
+        }
     }
-    OK(pchan_restore_reference(p->basis, p->sum, count, p->want, err));
-    OK(pchan_qreduce_start(q, err));
-    OK(pchan_qreduce_wait(q, -1, err));
-    int64_t n_local = pchan_qreduce_n_owned(q, world_rank);
-    int64_t *rows = calloc((size_t)n_local + 1, 8), *cols = calloc((size_t)n_local + 1, 8);
-    pchan_qreduce_owned(q, world_rank, rows, cols);
-    int n_limbs = pchan_basis_n_limbs(p->basis);
-    for (int64_t k = 0; k < n_local; k++) {
-        const uint64_t *want = p->want + (rows[k] * p->n + cols[k]) * n_limbs;
-        CHECK(!memcmp(mine + k * n_limbs, want, (size_t)n_limbs * 8), "cycle %d, (%lld, %lld)", cycle,
-              (long long)rows[k], (long long)cols[k]);
-    }
+    CHECK(!all || place == total, "%s: gather of %lld elements", what, (long long)place);
+    free(all);
     free(rows);
     free(cols);
 }
 
-static void check(int bits, int64_t n, int strategy, int layout, int nodes, int64_t buffer_bytes)
+/* Parts of the matrix in random order and sizes: each element once. */
+static void add_in_parts(pchan_qreduce *q, const matrix *m, uint64_t *seed)
 {
-    problem p = make_problem(bits, n);
-    MPI_Comm node = split(nodes);
-    pchan_qreduce_options options = {
-        .node_comm = &node, .strategy = strategies[strategy], .buffer_bytes = buffer_bytes};
-    options.layout.kind = (pchan_layout_kind)layout;
-    if (layout == PCHAN_BLOCK_CYCLIC) options.layout.block = 2;
-    pchan_qreduce *q = NULL;
-    OK(pchan_qreduce_create(MPI_COMM_WORLD, n, p.basis, &options, &q, err));
-    size_t n_limbs = (size_t)pchan_basis_n_limbs(p.basis);
-    uint64_t *mine = calloc((size_t)pchan_qreduce_n_owned(q, world_rank) * n_limbs + 1, 8);
-    OK(pchan_qreduce_set_output(q, mine, err));
-    for (int cycle = 0; cycle < 3; cycle++) one_cycle(&p, q, mine, cycle);
-    uint64_t *all = calloc((size_t)(n * (n + 1) / 2) * n_limbs, 8);
-    OK(pchan_qreduce_gather(q, 0, world_rank ? NULL : all, err));
-    if (!world_rank) CHECK(!memcmp(all, mine, (size_t)pchan_qreduce_n_owned(q, 0) * n_limbs * 8), "gather");
-    OK(pchan_qreduce_destroy(&q, err));
-    MPI_Comm_free(&node);
-    free(all);
-    free(mine);
-    free_problem(&p);
-}
-
-static void test_states_and_range(void)
-{
-    problem p = make_problem(70, 4);
-    pchan_qreduce *q = NULL;
-    pchan_array tile = tile_of(&p);
-    OK(pchan_qreduce_create(MPI_COMM_WORLD, 4, p.basis, NULL, &q, err));
-    uint64_t *mine = calloc((size_t)pchan_qreduce_n_owned(q, world_rank) * 2 + 1, 8);
-    if (pchan_qreduce_n_owned(q, world_rank)) FAILS(PCHAN_ERR_STATE, pchan_qreduce_start(q, err));
-    OK(pchan_qreduce_set_output(q, mine, err));
-    FAILS(PCHAN_ERR_STATE, pchan_qreduce_wait(q, -1, err));
-    FAILS(PCHAN_ERR_STATE, pchan_qreduce_gather(q, 0, mine, err));
-    FAILS(PCHAN_ERR_ARG, pchan_qreduce_add(q, 1, 0, &tile, err));
-    for (int k = 0; k < 16; k++) p.limbs[2 * k + 1] = 63; /* 63 * 2^64 < 2^70, twice that is not */
-    OK(pchan_residues(p.basis, p.limbs, 16, p.residues, err));
-    if (world_rank == world_size - 1) {
-        OK(pchan_qreduce_add(q, 0, 0, &tile, err));
-        tile.shape[1] = tile.shape[2] = 2;
-        OK(pchan_qreduce_add(q, 1, 2, &tile, err));
-    }
-    OK(pchan_qreduce_start(q, err));
-    FAILS(PCHAN_ERR_STATE, pchan_qreduce_start(q, err));
-    FAILS(PCHAN_ERR_STATE, pchan_qreduce_add(q, 0, 0, &tile, err));
-    FAILS(PCHAN_ERR_STATE, pchan_qreduce_destroy(&q, err));
-    FAILS(PCHAN_ERR_RANGE, pchan_qreduce_wait(q, -1, err));
-    uint64_t before = pchan_allocation_count();
-    for (int cycle = 0; cycle < 50; cycle++) {
-        OK(pchan_qreduce_add(q, 0, 0, &tile, err));
-        OK(pchan_qreduce_start(q, err));
-        pchan_error failure;
-        pchan_status status = pchan_qreduce_wait(q, -1, &failure);
-        CHECK(status == (world_size == 1 ? PCHAN_OK : PCHAN_ERR_RANGE), "cycle %d: %s", cycle, failure.message);
-    }
-    CHECK(pchan_allocation_count() == before, "a cycle allocates");
-    OK(pchan_qreduce_destroy(&q, err));
-    free(mine);
-    free_problem(&p);
-}
-
-static void test_arguments(void)
-{
-    problem p = make_problem(70, 3);
-    pchan_qreduce *q = NULL;
-    bool wrong = world_rank == world_size - 1; /* on one rank: an error on all */
-    pchan_qreduce_options o = {0};
-    FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, wrong ? 0 : 3, p.basis, NULL, &q, err));
-    FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, 3, wrong ? NULL : p.basis, NULL, &q, err));
-    o.strategy = wrong ? "none" : "residues";
-    FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, 3, p.basis, &o, &q, err));
-    o = (pchan_qreduce_options){.layout = {PCHAN_ELEMENT_CYCLIC, 7, 5, 0}};
-    FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, 3, p.basis, &o, &q, err));
-    if (world_size > 1) {
-        FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, wrong ? 4 : 3, p.basis, NULL, &q, err));
-        o = (pchan_qreduce_options){.strategy = wrong ? "gather" : NULL};
-        FAILS(PCHAN_ERR_ARG, pchan_qreduce_create(MPI_COMM_WORLD, 3, p.basis, &o, &q, err));
-    }
-    CHECK(!q, "a reduce-scatter in spite of its arguments");
-    free_problem(&p);
-}
-
-/* One rank at a time runs out of memory, at every place. */
-static void test_memory(void)
-{
-    problem p = make_problem(70, 3);
-    pchan_set_allocator(&counting_door);
-    for (int culprit = 0; culprit < world_size; culprit++) {
-        for (long n = 0;; n++) {
-            MPI_Comm comm;
-            MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-            long before = blocks_in_use;
-            allocations_left = world_rank == culprit ? n : -1;
-            pchan_error failure;
-            pchan_qreduce *q = NULL;
-            pchan_qreduce_options options = {.strategy = strategies[n % 2]};
-            pchan_status status = pchan_qreduce_create(comm, 3, p.basis, &options, &q, &failure);
-            allocations_left = -1;
-            CHECK(status == PCHAN_OK || (status == PCHAN_ERR_NOMEM && !q), "request %ld: %s: %s", n,
-                  pchan_status_name(status), failure.message);
-            OK(pchan_qreduce_destroy(&q, err));
-            MPI_Comm_free(&comm);
-            CHECK(blocks_in_use == before, "request %ld: %ld blocks left", n, blocks_in_use - before);
-            if (status == PCHAN_OK && n % 2) break;
+    for (int i = 0; i < m->n;) {
+        int rows = 1 + (int)(random_u64(seed) % 5);
+        if (rows > m->n - i) rows = m->n - i;
+        for (int j = 0; j < m->n;) {
+            int cols = 1 + (int)(random_u64(seed) % 9);
+            if (cols > m->n - j) cols = m->n - j;
+            add_part(q, m, i, j, rows, cols);
+            j += cols;
         }
+        i += rows;
     }
-    pchan_set_allocator(NULL);
-    free_problem(&p);
 }
 
-static void test_window(void)
+/* What goes to an owner on another node leaves each node once, and no rank carries more than its share by over one
+ * owner's part. */
+static void check_traffic(const object *o, const pchan_basis *basis, const char *strategy)
 {
-    pch_window *window = NULL;
-    OK(pch_window_create(MPI_COMM_WORLD, 8 * 1000, &window, err));
-    for (int k = 0; k < 1000; k++) CHECK(window->words[k] == 0, "word %d is not zero", k);
-    MPI_Barrier(MPI_COMM_WORLD);
-    for (int k = 0; k < 20000; k++) {
-        pch_window_lock(window, 5);
-        window->words[7]++;
-        pch_window_unlock(window, 5);
+    int node = pchan_qreduce_node(o->q, world_rank), n_members = 0, n_others = 0;
+    int64_t element = 8 * pchan_basis_n_words(basis), there = 0, largest = 0, sent = 0;
+    int64_t *all = calloc((size_t)world_size, 8);
+    pchan_qreduce_stats stats;
+    pchan_qreduce_get_stats(o->q, &stats);
+    MPI_Allgather(&stats.bytes_sent, 1, MPI_INT64_T, all, 1, MPI_INT64_T, MPI_COMM_WORLD);
+    for (int r = 0; r < world_size; r++) {
+        int64_t part = pchan_qreduce_n_owned(o->q, r) * element;
+        bool here = pchan_qreduce_node(o->q, r) == node;
+        n_members += here;
+        n_others += !here && part > 0;
+        there += here ? 0 : part;
+        sent += here ? all[r] : 0;
+        if (!here && part > largest) largest = part;
     }
+    free(all);
+    if (!strcmp(strategy, "gather")) return;
+    CHECK(sent == there, "node %d sends %lld bytes, not %lld", node, (long long)sent, (long long)there);
+    int64_t most = (n_others + n_members - 1) / n_members * largest;
+    CHECK(stats.bytes_sent <= most, "a rank sends %lld bytes of %lld", (long long)stats.bytes_sent,
+          (long long)there);
+    CHECK(stats.n_local == o->n_local && stats.bytes_held > 0 && stats.exchange_ns >= 0, "stats");
+}
+
+static void check_sums(const pchan_basis *basis, int n, const pchan_qreduce_options *options, const char *what)
+{
+    object o = make_object(MPI_COMM_WORLD, n, basis, options);
+    matrix m = make_matrix(basis, n);
+    uint64_t seed = (uint64_t)world_rank + 1, allocations = 0;
+    for (int cycle = 0; cycle < 3; cycle++) {
+        fill_matrix(basis, &m, cycle);
+        if (cycle == 1) allocations = pchan_allocation_count();
+        if (cycle == 0) add_all(o.q, &m);
+        if (cycle > 0) add_in_parts(o.q, &m, &seed);
+        OK(pchan_qreduce_start(o.q, err));
+        OK(pchan_qreduce_wait(o.q, -1, err));
+        check_result(&o, &m, what);
+        check_gather(&o, &m, cycle % world_size, what);
+    }
+    if (strcmp(options->strategy, "gather") != 0) {                 /* the reference restore allocates */
+        uint64_t more = pchan_allocation_count() - allocations - 1; /* residues of fill_matrix: 1 a call */
+        CHECK(more <= 1, "%s: %llu allocations in 2 cycles", what, (unsigned long long)more);
+    }
+    check_traffic(&o, basis, options->strategy);
+    free_matrix(&m);
+    free_object(&o);
+}
+
+static void check_all_layouts(const pchan_basis *basis, int n, pchan_qreduce_options options, int division)
+{
+    const pchan_layout layouts[] = {{PCHAN_ELEMENT_CYCLIC, 0, 0, 0},
+                                    {PCHAN_ELEMENT_CYCLIC, 1, world_size, 0},
+                                    {PCHAN_BLOCK_CYCLIC, world_size, 1, 3},
+                                    {PCHAN_PACKED_ROWS, 0, 0, 0}};
+    for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++) {
+        char what[80];
+        options.layout = layouts[k];
+        snprintf(what, sizeof what, "%s, layout %zu, division %d", options.strategy, k, division);
+        check_sums(basis, n, &options, what);
+    }
+}
+
+/* Two plans, waited for in opposite order: nobody waits for ever. */
+static void check_two_plans(const pchan_basis *basis)
+{
+    enum { N = 6 };
+    for (int s = 0; s < N_STRATEGIES * N_STRATEGIES; s++) {
+        MPI_Comm self = MPI_COMM_SELF;
+        matrix m = make_matrix(basis, N);
+        object o[2];
+        for (int k = 0; k < 2; k++) {
+            const char *name = strategy_names[k ? s % N_STRATEGIES : s / N_STRATEGIES];
+            o[k] = make_object(MPI_COMM_WORLD, N, basis,
+                               &(pchan_qreduce_options){.node_comm = &self, .strategy = name});
+        }
+        for (int cycle = 0; cycle < 5; cycle++) {
+            fill_matrix(basis, &m, cycle);
+            for (int k = 0; k < 2; k++) {
+                add_all(o[k].q, &m);
+                OK(pchan_qreduce_start(o[k].q, err));
+            }
+            for (int k = 0; k < 2; k++) OK(pchan_qreduce_wait(o[(k + world_rank) % 2].q, -1, err));
+            for (int k = 0; k < 2; k++) check_result(&o[k], &m, "two plans");
+        }
+        free_object(&o[world_rank % 2]);
+        free_object(&o[(world_rank + 1) % 2]);
+        free_matrix(&m);
+    }
+}
+
+/* All ranks add to the same elements at the same time. */
+static void check_concurrent_adds(const pchan_basis *basis)
+{
+    enum { N = 30, N_TIMES = 50 };
+    object o = make_object(MPI_COMM_WORLD, N, basis, NULL);
+    double one = 1; /* with strides of 0: every element's residues are 1 */
+    const pchan_array ones = {&one, PCHAN_FLOAT64, {(size_t)pchan_basis_n_primes(basis), N, N}, {0, 0, 0}};
     MPI_Barrier(MPI_COMM_WORLD);
-    CHECK(window->words[7] == 20000u * (unsigned)world_size, "%llu", (unsigned long long)window->words[7]);
-    MPI_Barrier(MPI_COMM_WORLD);
-    pch_window_destroy(&window);
-    FAILS(PCHAN_ERR_NOMEM, pch_window_create(MPI_COMM_WORLD, (int64_t)1 << 46, &window, err));
-    CHECK(!window, "a window without memory");
+    for (int t = 0; t < N_TIMES; t++) OK(pchan_qreduce_add(o.q, 0, 0, &ones, err));
+    OK(pchan_qreduce_start(o.q, err));
+    int finished = 0;
+    while (!finished) OK(pchan_qreduce_poll(o.q, 0, &finished, err));
+    for (int64_t k = 0; k < o.n_local; k++) {
+        uint64_t got = o.limbs[k * pchan_basis_n_limbs(basis)];
+        CHECK(got == (uint64_t)(N_TIMES * world_size), "(%lld, %lld): %llu additions", (long long)o.rows[k],
+              (long long)o.cols[k], (unsigned long long)got);
+    }
+    free_object(&o);
 }
 
 int main(int argc, char **argv)
 {
     begin_mpi(&argc, &argv);
-    test_window();
-    for (int strategy = 0; strategy < 2; strategy++) {
-        for (int layout = 0; layout < 3; layout++) {
-            for (int nodes = 0; nodes < 4; nodes++) check(130, 7, strategy, layout, nodes, 0);
+    pchan_basis *basis = make_basis(150, 8), *small = make_basis(10, 0), *large = make_basis(2049, 8);
+    for (int division = -1; division < N_DIVISIONS; division++) {
+        MPI_Comm node = division < 0 ? MPI_COMM_NULL : divide(division);
+        for (int s = 0; s < N_STRATEGIES; s++) {
+            pchan_qreduce_options options = {.node_comm = division < 0 ? NULL : &node,
+                                             .strategy = strategy_names[s]};
+            check_all_layouts(basis, 11, options, division);
+            if (division != EACH_RANK) continue;
+            check_all_layouts(basis, 1, options, division);
+            check_all_layouts(basis, 2, options, division);
+            options.buffer_bytes = 1;
+            check_sums(large, 5, &options, "2049 bits, buffer_bytes = 1");
+            options.buffer_bytes = 1000;
+            check_sums(small, 40, &options, "10 bits, buffer_bytes = 1000");
         }
+        if (division >= 0) MPI_Comm_free(&node);
     }
-    check(2049, 5, 0, 0, 1, 0);
-    check(300, 9, 0, 0, 1, 1);
-    check(300, 9, 0, 2, 1, 700);
-    check(64, 1, 0, 0, 1, 0);
-    test_states_and_range();
-    test_arguments();
-    test_memory();
+    check_two_plans(basis);
+    check_concurrent_adds(basis);
+    pchan_basis_destroy(&basis);
+    pchan_basis_destroy(&small);
+    pchan_basis_destroy(&large);
     MPI_Finalize();
     return 0;
 }

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What can be asked of a reduce-scatter: the whole matrix at one rank, who owns what, figures.
+ */
+#include "pch_qreduce.h"
+
+#include <string.h>
+
+static pchan_status move_limbs(pchan_qreduce *q, uint64_t *limbs, int64_t n, int peer, bool send, pchan_error *err)
+{
+    enum { PIECE = 1 << 24 };
+    pchan_status status = PCHAN_OK;
+    for (int64_t k = 0; k < n && status == PCHAN_OK; k += PIECE) {
+        int count = (int)(n - k < PIECE ? n - k : PIECE);
+        int code = send ? MPI_Send(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm)
+                        : MPI_Recv(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm, MPI_STATUS_IGNORE);
+        status = PCH_MPI(code, "gather", err);
+    }
+    return status;
+}
+
+/* Fails on all ranks when one is not ready, or when they do not mean the same root. */
+static pchan_status check_gather(const pchan_qreduce *q, int root, const uint64_t *limbs, pchan_error *err)
+{
+    pchan_error own = {0};
+    pchan_status status = PCHAN_OK;
+    if (q->active || q->n_finished == 0) {
+        status = pch_fail(&own, PCHAN_ERR_STATE,
+                          q->active ? "gather: the reduce-scatter is active; wait for it first"
+                                    : "gather: no cycle has been finished");
+    } else if (root < 0 || root >= q->size) {
+        status =
+            pch_fail(&own, PCHAN_ERR_ARG, "gather: root %d is not a rank of a communicator of %d", root, q->size);
+    } else if (q->rank == root && !limbs) {
+        status = pch_fail(&own, PCHAN_ERR_ARG, "gather: no memory given at the root");
+    }
+    int both[2] = {root, -root};
+    PCH_TRY(pch_agree(q->comm, status, &own, err));
+    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MIN, q->comm), "gather", err));
+    if (both[0] != -both[1]) {
+        status = pch_fail(err, PCHAN_ERR_ARG, "gather: the ranks differ in root: %d to %d", both[0], -both[1]);
+    }
+done:
+    return status;
+}
+
+pchan_status pchan_qreduce_gather(pchan_qreduce *q, int root, uint64_t *limbs, pchan_error *err)
+{
+    pchan_status status = pch_qreduce_enter(q, "gather", err);
+    if (status != PCHAN_OK) return status;
+    int64_t n_limbs = q->basis->n_limbs;
+    PCH_TRY(check_gather(q, root, limbs, err));
+    if (q->rank != root) {
+        status = move_limbs(q, q->limbs, q->n_local * n_limbs, root, true, err);
+        goto done;
+    }
+    for (int r = 0; r < q->size; r++) {
+        uint64_t *place = limbs + pch_layout_offset(q->layout, r) * n_limbs;
+        int64_t n = pch_layout_n_owned(q->layout, r) * n_limbs;
+        if (r != root) PCH_TRY(move_limbs(q, place, n, r, false, err));
+        if (r == root && n) memcpy(place, q->limbs, (size_t)n * sizeof *place);
+    }
+done:
+    pch_qreduce_leave(q);
+    return status;
+}
+
+int64_t pchan_qreduce_n_owned(const pchan_qreduce *q, int rank)
+{
+    return rank < 0 || rank >= q->size ? 0 : pch_layout_n_owned(q->layout, rank);
+}
+
+void pchan_qreduce_owned(const pchan_qreduce *q, int rank, int64_t *rows, int64_t *cols)
+{
+    if (rank >= 0 && rank < q->size) pch_layout_owned(q->layout, rank, rows, cols);
+}
+
+void pchan_qreduce_get_stats(const pchan_qreduce *q, pchan_qreduce_stats *stats)
+{
+    *stats = q->last;
+}
+
+int pchan_qreduce_n_nodes(const pchan_qreduce *q)
+{
+    return q->n_nodes;
+}
+
+int pchan_qreduce_node(const pchan_qreduce *q, int rank)
+{
+    return q->node_of[rank];
+}
