@@ -29,8 +29,9 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
     nodes, most = leaders.copy(), leaders.copy()
     comm.Allreduce(leaders, nodes, op=MPI.SUM)
     comm.Allreduce(leaders, most, op=MPI.MAX)
+    cores = len(set().union(*node.allgather(os.sched_getaffinity(0))))  # launchers may bind each rank to its own
+    crowded = comm.allreduce(node.size > cores, op=MPI.LOR)
     node.Free()
-    cores = len(os.sched_getaffinity(0))
     with pchan.Channel(comm) as channel:
         spin = channel.spin_us
     return {
@@ -45,7 +46,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "thread level": _thread_level(),
         "ranks": str(comm.size),
         "nodes": f"{nodes[0]} (at most {most[1]} ranks each)",
-        "usable cores": f"{cores} for this rank" + ("; more ranks than cores" if most[1] > cores else ""),
+        "usable cores": f"{cores} on this node" + ("; more ranks than cores" if crowded else ""),
         "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
         "CPU": _cpu(),
         "kernel": _core.kernel,

@@ -25,16 +25,16 @@ def abi_of_mpi4py() -> str:
     return "mpich" if MPI._sizeof(MPI.Comm) == 4 else "openmpi"
 
 
-def _mismatch(wanted: str, present: list[str]) -> str:
+def _mismatch(wanted: str, present: list[str], why: str = "") -> str:
     from mpi4py import MPI
 
     library = MPI.Get_library_version().strip("\0").partition("\n")[0]
     if not present and (Path(__file__).parent.parent / "setup.py").exists():
         return "this is pchan's source folder, and pchan is not installed: run `pip install .` first"
-    built = " and ".join(BUILDS[abi] for abi in present) or "no MPI at all"
+    why = why or "pchan was built for " + (" and ".join(BUILDS[abi] for abi in present) or "no MPI at all")
     wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
     return (
-        f"mpi4py uses {library} with {BUILDS[wanted]}, but pchan was built for {built}. Rebuild pchan with the "
+        f"mpi4py uses {library} with {BUILDS[wanted]}, but {why}. Rebuild pchan with the "
         f"compiler of mpi4py's MPI: PCHAN_BUILD_MPICC=/path/to/{wrapper} pip install --no-cache-dir "
         "--force-reinstall --no-deps pchan (or give the path of its source)"
     )
@@ -59,6 +59,11 @@ def load() -> ModuleType:
     wanted, present = abi_of_mpi4py(), installed_builds()
     if wanted not in present:
         raise ImportError(_mismatch(wanted, present))
-    core = importlib.import_module(f"pchan._core_{wanted}")
+    try:
+        core = importlib.import_module(f"pchan._core_{wanted}")
+    except ImportError as e:
+        if e.path is None:  # the module's own refusal, or something that it imports
+            raise
+        raise ImportError(_mismatch(wanted, present, f"pchan's build for it does not load ({e})")) from None
     sys.modules["pchan._core"] = core
     return core

@@ -67,6 +67,18 @@ def test_the_extension_itself_refuses_another_library(tmp_path):
     assert "mpi4py uses MPICH" in last and "libmpi_abi" in last and "pip install" in last
 
 
+@pytest.mark.skipif(_select.abi_of_mpi4py() != "mpich", reason="knows the name of MPICH's library only")
+def test_a_build_whose_library_is_not_there(tmp_path):
+    """As where another MPI of the same ABI goes by another file name."""
+    folder = copy_with([("mpich", "mpich")], tmp_path)
+    extension = folder / "pchan" / "_core_mpich.so"
+    extension.write_bytes(extension.read_bytes().replace(b"libmpi.so.12", b"libmpi.so.99"))
+    run = python("import pchan", folder)
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: mpi4py uses") and run.stderr.count("ImportError:") == 1
+    assert "libmpi.so.99" in last and "PCHAN_BUILD_MPICC=" in last
+
+
 def test_no_build_at_all(tmp_path):
     run = python("import pchan", copy_with([], tmp_path))
     assert "pchan was built for no MPI at all" in run.stderr.splitlines()[-1]

@@ -78,6 +78,17 @@ def test_test_raises_range_error_as_wait_does(comm, basis, strategy):
         assert not pchan.limbs_to_ints(q.limbs).any()
 
 
+def test_range_error_names_the_first_of_many(basis):
+    n = 60  # more elements than are restored at a time
+    with pchan.QReduceScatter(MPI.COMM_SELF, n, basis) as q:
+        for _ in range(2):
+            for i, j in [(50, 55), (0, 3), (0, 4)]:
+                q.add(i, j, basis.residues([[-(2**100) + 1]]))
+        q.start()
+        with pytest.raises(pchan.RangeError, match=r"\(0, 3\), owned by rank 0"):
+            q.wait()
+
+
 def test_wrong_roots_are_an_error_on_all(comm, basis):
     with pchan.QReduceScatter(comm, 3, basis) as q:
         q.start()

@@ -4,7 +4,7 @@
  * its messages cannot meet the program's, made once (MPICH has 2,046 communicators in all).
  *
  * MPI_Comm_free is collective, so the duplicates are freed where the program makes a collective
- * call: in the free of the parent, which calls our delete callback, or in MPI_Finalize. An entry
+ * call: in the free of the parent, which calls our delete callback; MPI_Finalize takes the rest. An entry
  * whose parent is gone while objects still use it becomes an orphan, and is freed at the next of
  * these moments after its last object.
  */
@@ -71,12 +71,13 @@ static int parent_is_freed(MPI_Comm parent, int keyval, void *value, void *extra
     return MPI_SUCCESS;
 }
 
-/* In MPI_Finalize: objects have been finalised before (they are newer than their entry). */
+/* In MPI_Finalize, which takes the communicators along silently. Freeing them here would make MPICH
+ * abort when a message on them was never received, as after a rank that failed between two starts. */
 static void finalize_entry(pch_live *live)
 {
     pch_comm *entry = (pch_comm *)((char *)live - offsetof(pch_comm, live));
-    for (int role = 0; role < PCH_N_ROLES; role++) free_comm(&entry->dup[role]);
-    free_comm(&entry->node);
+    for (int role = 0; role < PCH_N_ROLES; role++) entry->dup[role] = MPI_COMM_NULL;
+    entry->node = MPI_COMM_NULL;
 }
 
 /* A number that ranks on one machine share: containers and network namespaces have one kernel. */

@@ -154,6 +154,29 @@ static void check_concurrent_adds(const pchan_basis *basis)
     free_object(&o);
 }
 
+/* Nothing but the cycles themselves keeps the ranks in step: who adds early must not be wiped out. */
+static void check_cycles_in_a_row(const pchan_basis *basis, const char *strategy, int division)
+{
+    enum { N = 5, N_CYCLES = 200 };
+    MPI_Comm node = divide(division);
+    pchan_qreduce_options options = {.node_comm = &node, .strategy = strategy, .buffer_bytes = 400};
+    object o = make_object(MPI_COMM_WORLD, N, basis, &options);
+    double one = 1;
+    const pchan_array ones = {&one, PCHAN_FLOAT64, {(size_t)pchan_basis_n_primes(basis), N, N}, {0, 0, 0}};
+    for (int cycle = 0; cycle < N_CYCLES; cycle++) {
+        OK(pchan_qreduce_add(o.q, 0, 0, &ones, err));
+        OK(pchan_qreduce_start(o.q, err));
+        OK(pchan_qreduce_wait(o.q, -1, err));
+        for (int64_t k = 0; k < o.n_local; k++) {
+            uint64_t got = o.limbs[k * pchan_basis_n_limbs(basis)];
+            CHECK(got == (uint64_t)world_size, "%s, division %d, cycle %d: %llu additions", strategy, division,
+                  cycle, (unsigned long long)got);
+        }
+    }
+    free_object(&o);
+    MPI_Comm_free(&node);
+}
+
 int main(int argc, char **argv)
 {
     begin_mpi(&argc, &argv);
@@ -173,6 +196,9 @@ int main(int argc, char **argv)
             check_sums(small, 40, &options, "10 bits, buffer_bytes = 1000");
         }
         if (division >= 0) MPI_Comm_free(&node);
+        for (int s = 0; s < N_STRATEGIES && division >= 0; s++) {
+            check_cycles_in_a_row(basis, strategy_names[s], division);
+        }
     }
     check_two_plans(basis);
     check_concurrent_adds(basis);

@@ -261,6 +261,8 @@ static void abandon_some(const pchan_basis *basis)
         pchan_qreduce_abandon(&o.q); /* o.limbs stays for MPI */
         pchan_qreduce_abandon(&o.q);
         CHECK(!o.q, "abandon leaves the pointer");
+        free(o.rows);
+        free(o.cols);
     }
 }
 
