@@ -217,15 +217,12 @@ typedef struct pchan_layout {
 
 /* pchan keeps duplicates of the communicators it is given: made once per parent
  * communicator (a collective step of the first call that needs one), with
- * MPI_ERRORS_RETURN, kept as an attribute of the parent and freed with it, or at
- * MPI_Finalize. A C delete callback on MPI_COMM_SELF frees at MPI_Finalize whatever
- * the program forgot: requests, datatypes, communicators. */
+ * MPI_ERRORS_RETURN, kept as an attribute of the parent and freed with it; MPI_Finalize takes
+ * the rest along. A C delete callback on MPI_COMM_SELF frees at MPI_Finalize what else the program
+ * forgot: requests and datatypes. */
 
-/* How long a wait polls before it yields the processor between polls, in
- * nanoseconds, for objects created from now on; a negative value restores the
- * default: PCHAN_SPIN_US from the environment, else 500 us, and 0 where the
- * node runs more ranks than it has usable processors. Local, cannot fail. */
-PCHAN_API void pchan_set_spin_ns(int64_t spin_ns);
+/* A wait polls for a while before it yields the processor between polls: 500 us, or 0 where the
+ * node runs more ranks than it has usable processors; PCHAN_SPIN_US in the environment overrides. */
 
 /* -------------------------------------------------------------- channel --- */
 
@@ -295,7 +292,7 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_init_strided(pchan_channel 
  * started stay active and the channel with them: wait finishes them and reports the error. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err);
 
-/* Finishes the cycle: spins for the time that pchan_set_spin_ns tells, then polls and yields.
+/* Finishes the cycle: spins for pchan_channel_spin_ns, then polls and yields.
  * Returns when this rank's messages have been sent and received. timeout_ns < 0: no limit.
  * TIMEOUT: the channel is still active and can be waited on again; the operations with
  * done == 0 are unfinished. MPI: an operation failed (err->index); all others have finished,

@@ -6,12 +6,13 @@ Fortran-ordered array arrives with the same element at the same index. Strided v
 
 from __future__ import annotations
 
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
+
+from ._integers import whole_number
 
 __all__ = ["Message", "message_from"]
 
@@ -136,6 +137,10 @@ def _from_specification(spec: list[Any] | tuple[Any, ...], writable: bool) -> Me
     return _counted(array, spec[1] if len(spec) == 3 else None, datatype)
 
 
+def _count(value: Any, name: str) -> int:
+    return whole_number(value, name, 0, 2**56)
+
+
 def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Message:
     _lower, extent = datatype.Get_extent()
     true_lower, true_extent = datatype.Get_true_extent()
@@ -143,9 +148,9 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
     if isinstance(count, list | tuple):
         if len(count) != 2:
             raise ValueError("(count, displacement) is expected")
-        count, displacement = (_natural(x, name) for x, name in zip(count, ("count", "displacement"), strict=True))
+        count, displacement = (_count(x, name) for x, name in zip(count, ("count", "displacement"), strict=True))
     elif count is not None:
-        count = _natural(count, "count")
+        count = _count(count, "count")
     start = displacement * extent
     if count is None:
         room = array.nbytes - start
@@ -154,7 +159,7 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
                 f"the buffer's {array.nbytes} bytes are not a whole number of elements of {extent} bytes"
             )
         count = room // extent
-    if count and extent <= 0 and count > 1:
+    if count > 1 and extent <= 0:
         raise ValueError(f"{count} elements of a datatype of extent {extent} lie on top of one another")
     if count:
         first = start + true_lower
@@ -168,13 +173,3 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
         raise ValueError(f"displacement {displacement} lies outside the buffer of {array.nbytes} bytes")
     address = int(array.__array_interface__["data"][0]) + start
     return Message(_holder(array), address, count, datatype)
-
-
-def _natural(value: Any, name: str) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
-    if not 0 <= number < 2**56:
-        raise ValueError(f"{name} = {number} is out of range")
-    return number

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from typing import Any
 
 import mpmath
@@ -61,15 +60,9 @@ def _precision(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The command.  Collective over COMM_WORLD; 0, or 1 after one line on rank 0's stderr."""
-    comm = MPI.COMM_WORLD
-    try:
-        report = _report(arguments, comm)
-    except (OSError, ValueError, TypeError, ArithmeticError, MemoryError) as exc:
-        if comm.rank == 0:
-            print(f"pchan gram: {' '.join(str(exc).split()) or type(exc).__name__}", file=sys.stderr, flush=True)
-        return 1
-    if comm.rank == 0:
+    """The command.  Collective over COMM_WORLD; rank 0 prints.  Errors are raised on every rank."""
+    report = _report(arguments, MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(report) if arguments.json else _as_text(report), flush=True)
     return 0
 

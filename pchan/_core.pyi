@@ -11,7 +11,6 @@ _Array = npt.NDArray[Any]
 mpi_library: str
 kernel: str
 
-def set_spin(seconds: float, /) -> None: ...
 def allocation_count() -> int: ...
 
 class Basis:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._core import Basis
+from .errors import RangeError
 
 __all__ = ["PrimeBasis", "ints_to_limbs", "limbs_to_ints"]
 
@@ -130,8 +131,6 @@ class PrimeBasis(Basis):
         limit = 1 << self.bits
         for k, x in enumerate(array.ravel()):
             if not -limit < operator.index(x) < limit:
-                from .errors import RangeError
-
                 raise RangeError(f"residues: integer {k} does not satisfy |x| < 2^{self.bits}")
         return ints_to_limbs(array, self.n_limbs)
 

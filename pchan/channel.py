@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from . import _core
 from ._buffers import message_from
+from ._integers import whole_number
 from .errors import check_running
 
 __all__ = ["Channel", "Operation"]
@@ -27,14 +28,8 @@ class Operation(NamedTuple):
     transport: str
 
 
-def _int(value: Any, what: str) -> int:
-    try:
-        number = operator.index(value)
-    except Exception:
-        raise TypeError(f"{what} must be an integer, not {type(value).__name__}") from None
-    if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{what} = {number} is out of range")
-    return number
+def _c_int(value: Any, what: str) -> int:
+    return whole_number(value, what, -(2**31), 2**31 - 1)
 
 
 class Channel(_core.Channel):
@@ -102,14 +97,14 @@ class Channel(_core.Channel):
         TypeError, ValueError, BufferError : nothing is registered then.
         StateError : the channel is active or freed.
         """
-        return self._register(_SEND, buf, _int(dest, "send_init: dest"), _int(tag, "send_init: tag"))
+        return self._register(_SEND, buf, _c_int(dest, "send_init: dest"), _c_int(tag, "send_init: tag"))
 
     def recv_init(self, buf: Any, source: int, tag: int = 0) -> int:
         """Registers room for a message from `source` and returns its index. Local. As :meth:`send_init`.
 
         `buf` must be writable. `source` may be MPI.ANY_SOURCE, and `tag` MPI.ANY_TAG.
         """
-        return self._register(_RECV, buf, _int(source, "recv_init: source"), _int(tag, "recv_init: tag"))
+        return self._register(_RECV, buf, _c_int(source, "recv_init: source"), _c_int(tag, "recv_init: tag"))
 
     def _register(self, kind: int, buf: Any, peer: int, tag: int) -> int:
         check_running(("send_init", "recv_init")[kind])

@@ -7,7 +7,6 @@ P rows -quantize-> integers -residues-> float64 mod p -syrk-> tiles -QReduceScat
 from __future__ import annotations
 
 import inspect
-import operator
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ._collective import agree_equal, agreed
+from ._integers import whole_number
 from ._numbers import Exact, convert
 from ._quantize import MAX_BITS, Scale, column_norms, exact_scale, quantize, scale_exactly, total_rows
 from ._result import Gram, ScaledQ
@@ -238,12 +238,9 @@ def _checked_sizes(n: Any, precision: Any) -> tuple[int, int]:
 
 
 def _whole_number(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"gram: {name} must be an integer, not {type(value).__name__}")
-    number = operator.index(value)
-    if not least <= number <= most:
-        raise ValueError(f"gram: {name} = {number} is not in {least}..{most}")
-    return number
+    if isinstance(value, bool):
+        raise TypeError(f"gram: {name} must be an integer, not bool")
+    return whole_number(value, f"gram: {name}", least, most)
 
 
 def _flag(name: str, value: Any) -> bool:

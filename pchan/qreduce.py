@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from ._agree import agree
 from ._core import QReduce
+from ._integers import whole_number
 from .basis import PrimeBasis, checked_residues, limbs_to_ints
 from .errors import check_running
 from .layout import BlockCyclic, ElementCyclic, Layout, PackedRows
@@ -31,16 +32,6 @@ def _check_comm(comm: Any, name: str) -> None:
         raise ValueError(f"QReduceScatter: {name} is an intercommunicator; merge it first")
 
 
-def _int64(value: Any, name: str) -> int:
-    try:
-        number = operator.index(value)
-    except Exception:
-        raise TypeError(f"QReduceScatter: {name} must be an integer, not {type(value).__name__}") from None
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"QReduceScatter: {name} = {number} is out of range")
-    return number
-
-
 def _arguments(
     n: Any, basis: Any, layout: Any, node_comm: Any, strategy: Any, buffer_bytes: Any
 ) -> tuple[int, PrimeBasis, tuple[int, int, int, int], int | None, str, int]:
@@ -56,13 +47,10 @@ def _arguments(
         raise TypeError(f"QReduceScatter: strategy must be a string, not {type(strategy).__name__}")
     if strategy not in STRATEGIES:
         raise ValueError(f"QReduceScatter: unknown strategy {strategy!r}; there are {' and '.join(STRATEGIES)}")
-    if _int64(n, "n") < 1:
-        raise ValueError(f"QReduceScatter: n = {n} is not positive")
-    room = _int64(buffer_bytes, "buffer_bytes")
-    if room < 0:
-        raise ValueError(f"QReduceScatter: buffer_bytes = {room} is negative")
+    size = whole_number(n, "QReduceScatter: n", 1)
+    room = whole_number(buffer_bytes, "QReduceScatter: buffer_bytes", 0)
     node = None if node_comm is None else node_comm.handle
-    return _int64(n, "n"), basis, layout._as_tuple(), node, strategy, max(room, 1)
+    return size, basis, layout._as_tuple(), node, strategy, max(room, 1)
 
 
 class QReduceScatter(QReduce):
@@ -157,8 +145,7 @@ class QReduceScatter(QReduce):
         array = checked_residues(tile, self.basis.n_primes)
         if array.ndim != 3:
             raise ValueError(f"add: a tile has 3 dimensions [n_primes, rows, cols], not {array.ndim}")
-        i, j = _int64(i0, "i0"), _int64(j0, "j0")
-        self.add_tile(i, j, array)
+        self.add_tile(whole_number(i0, "add: i0"), whole_number(j0, "add: j0"), array)
 
     def gather(self, root: int = 0) -> npt.NDArray[Any] | None:
         """The whole matrix, lower triangle mirrored, at `root`: object array n x n of Python ints; None elsewhere.
@@ -168,7 +155,7 @@ class QReduceScatter(QReduce):
         """
         limbs = None
         try:
-            root = _int64(root, "root")
+            root = whole_number(root, "gather: root")
             if not 0 <= root < self._size:
                 raise ValueError(f"gather: root {root} is not a rank of a communicator of {self._size}")
             if self._rank == root:

@@ -1,6 +1,5 @@
 """`python -m pchan gram`: SDPB's own digits on any number of ranks; one line for what is wrong."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from run_mpi import run_mpi
 
 import pchan
-from pchan import _cli_gram
+from pchan.__main__ import main
 
 pytestmark = pytest.mark.mpi
 
@@ -23,10 +22,7 @@ SHA256 = {
 
 def run(*arguments):
     """The command in this process, on all ranks of it."""
-    parser = argparse.ArgumentParser()
-    _cli_gram.add_parser(parser.add_subparsers())
-    parsed = parser.parse_args(["gram", *map(str, arguments)])
-    return parsed.func(parsed)
+    return main(["gram", *map(str, arguments)])
 
 
 def printed_by_sdpb(folder):

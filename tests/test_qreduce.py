@@ -30,7 +30,7 @@ def make_node_comm(name, comm):
     return comm.Split(color, -comm.rank)  # ranks within a node in another order
 
 
-def contributions(comm, basis, n, seed, scale=1):
+def contributions(comm, basis, n, seed):
     """What every rank adds, known to all: [size][n][n] of Python ints whose sum fits the basis."""
     rng = np.random.default_rng(seed)
     return random_ints(rng, basis.bits - comm.size.bit_length(), (comm.size, n, n))

@@ -20,13 +20,7 @@ enum { DEFAULT_SPIN_NS = 500000, MAX_CPUS = 1024 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int entry_keyval = MPI_KEYVAL_INVALID;
-static int64_t forced_spin_ns = -1;
 static pch_comm *orphans; /* no parent and no object left */
-
-void pchan_set_spin_ns(int64_t spin_ns)
-{
-    forced_spin_ns = spin_ns < 0 ? -1 : spin_ns;
-}
 
 static void free_comm(MPI_Comm *comm)
 {
@@ -137,7 +131,7 @@ static int64_t choose_spin_ns(bool crowded)
         double us = strtod(text, &end);
         if (end != text && us >= 0 && us < 1e12) spin_ns = (int64_t)(us * 1000);
     }
-    return forced_spin_ns >= 0 ? forced_spin_ns : spin_ns;
+    return spin_ns;
 }
 
 static int tag_upper_bound(void)

@@ -16,6 +16,7 @@ enum { HOLD_NS = 5000, SLICE_NS = 20000000 };
 typedef struct {
     PyObject_HEAD
     pchan_channel *channel; /* NULL: freed */
+    int n_inside;           /* threads that use it without the GIL */
     PyObject *held;         /* list: communicator, buffers */
 } ChannelObject;
 
@@ -164,9 +165,7 @@ static PyObject *finish_cycle(PyObject *object, pchan_channel *channel, int64_t 
     int64_t left_ns = timeout_ns;
     while (status == PCHAN_OK && !finished && left_ns != 0) {
         int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
-        Py_BEGIN_ALLOW_THREADS
-        status = pchan_channel_poll(channel, slice_ns, &finished, &err);
-        Py_END_ALLOW_THREADS
+        WITHOUT_GIL(self_of(object)->n_inside, pchan_channel_poll(channel, slice_ns, &finished, &err));
         if (left_ns > 0) left_ns -= slice_ns;
         if (status == PCHAN_OK && !finished && !still_here(object, "wait")) return NULL;
     }
@@ -230,9 +229,7 @@ static PyObject *channel_wait_any(PyObject *object, PyObject *const *args, Py_ss
     pchan_status status = pchan_channel_wait_any(channel, 0, &index, &err);
     while (status == PCHAN_ERR_TIMEOUT && left_ns != 0) {
         int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
-        Py_BEGIN_ALLOW_THREADS
-        status = pchan_channel_wait_any(channel, slice_ns, &index, &err);
-        Py_END_ALLOW_THREADS
+        WITHOUT_GIL(self_of(object)->n_inside, pchan_channel_wait_any(channel, slice_ns, &index, &err));
         if (left_ns > 0) left_ns -= slice_ns;
         if (status == PCHAN_ERR_TIMEOUT && !still_here(object, "wait_any")) return NULL;
     }
@@ -312,6 +309,10 @@ static PyObject *channel_free(PyObject *object, PyObject *unused)
 {
     (void)unused;
     pchan_error err;
+    if (self_of(object)->n_inside) {
+        PyErr_SetString(state_of(Py_TYPE(object))->state_error, "free: another thread is using this channel");
+        return NULL;
+    }
     if (pchan_channel_destroy(&self_of(object)->channel, &err) != PCHAN_OK) return fail(object, &err);
     PyList_SetSlice(self_of(object)->held, 0, PyList_GET_SIZE(self_of(object)->held), NULL);
     Py_RETURN_NONE;

@@ -141,15 +141,6 @@ static int module_clear(PyObject *module)
     return 0;
 }
 
-static PyObject *set_spin(PyObject *module, PyObject *seconds)
-{
-    (void)module;
-    double value = PyFloat_AsDouble(seconds);
-    if (value == -1.0 && PyErr_Occurred()) return NULL;
-    pchan_set_spin_ns(value < 0 ? -1 : (int64_t)(value * 1e9));
-    Py_RETURN_NONE;
-}
-
 static PyObject *allocation_count(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -157,9 +148,6 @@ static PyObject *allocation_count(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef module_methods[] = {
-    {"set_spin", set_spin, METH_O,
-     "set_spin(seconds)\n--\n\nHow long waits of objects made from now on poll before they yield; negative: "
-     "default."},
     {"allocation_count", allocation_count, METH_NOARGS,
      "allocation_count()\n--\n\nNumber of heap requests the C core has made so far."},
     {NULL, NULL, 0, NULL},

@@ -26,6 +26,17 @@ extern PyType_Spec channel_spec; /* channel_type.c */
 extern PyType_Spec basis_spec;   /* basis_type.c */
 extern PyType_Spec qreduce_spec; /* qreduce_type.c */
 
+/* status = call, without the GIL. `n_inside` counts the threads that are in such calls on an object,
+ * during which nobody may free it. */
+#define WITHOUT_GIL(n_inside, call)                  \
+    do {                                             \
+        (n_inside)++;                                \
+        PyThreadState *thread = PyEval_SaveThread(); \
+        status = (call);                             \
+        PyEval_RestoreThread(thread);                \
+        (n_inside)--;                                \
+    } while (0)
+
 /* errors.c: sets the Python exception that fits err and returns NULL.
  *   ARG ValueError, STATE StateError, NOMEM MemoryError, RANGE RangeError, MPI MPIError,
  *   TIMEOUT WaitTimeout, SYSTEM OSError. */

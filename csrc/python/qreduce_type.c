@@ -29,16 +29,6 @@ static PyObject *fail(PyObject *object, const pchan_error *err)
     return raise_error(state_of(Py_TYPE(object)), err);
 }
 
-/* The GIL is released around one core call, during which nobody may free the object. */
-#define WITHOUT_GIL(self, call)    \
-    do {                           \
-        (self)->n_inside++;        \
-        Py_BEGIN_ALLOW_THREADS     \
-        status = (call);           \
-        Py_END_ALLOW_THREADS(self) \
-        ->n_inside--;              \
-    } while (0)
-
 static pchan_qreduce *living(PyObject *object, const char *what)
 {
     pchan_qreduce *q = self_of(object)->qreduce;
@@ -120,7 +110,7 @@ static PyObject *qreduce_add(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "LLO", &i0, &j0, &tile)) return NULL;
     pchan_qreduce *q = living(object, "add");
     if (!q || array_from_object(tile, &view, &array) < 0) return NULL;
-    WITHOUT_GIL(self_of(object), pchan_qreduce_add(q, i0, j0, &array, &err));
+    WITHOUT_GIL(self_of(object)->n_inside, pchan_qreduce_add(q, i0, j0, &array, &err));
     PyBuffer_Release(&view);
     if (status != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
@@ -150,7 +140,7 @@ static PyObject *qreduce_wait(PyObject *object, PyObject *args, PyObject *kwargs
     do { /* the handler of a signal may have freed it */
         if (!(q = living(object, "wait"))) return NULL;
         int64_t slice_ns = left_ns < 0 || left_ns > SLICE_NS ? SLICE_NS : left_ns;
-        WITHOUT_GIL(self_of(object), pchan_qreduce_poll(q, slice_ns, &finished, &err));
+        WITHOUT_GIL(self_of(object)->n_inside, pchan_qreduce_poll(q, slice_ns, &finished, &err));
         if (left_ns > 0) left_ns -= slice_ns;
         if (status == PCHAN_OK && !finished && PyErr_CheckSignals() < 0) return NULL;
     } while (status == PCHAN_OK && !finished && left_ns != 0);
@@ -183,7 +173,7 @@ static PyObject *qreduce_gather(PyObject *object, PyObject *args)
     if (!q) return NULL;
     Py_ssize_t n_items = (Py_ssize_t)self_of(object)->n_total * n_limbs_of(self_of(object));
     if (limbs != Py_None && limbs_from_object(limbs, 1, n_items, "gather: limbs", &view) < 0) return NULL;
-    WITHOUT_GIL(self_of(object), pchan_qreduce_gather(q, root, view.buf, &err));
+    WITHOUT_GIL(self_of(object)->n_inside, pchan_qreduce_gather(q, root, view.buf, &err));
     if (view.obj) PyBuffer_Release(&view);
     if (status != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
@@ -268,9 +258,9 @@ static PyObject *qreduce_free(PyObject *object, PyObject *unused)
     QReduceObject *self = self_of(object);
     pchan_error err;
     if (self->n_inside) {
-        pchan_error busy = {.status = PCHAN_ERR_STATE,
-                            .message = "free: another thread is using this reduce-scatter"};
-        return fail(object, &busy);
+        PyErr_SetString(state_of(Py_TYPE(object))->state_error,
+                        "free: another thread is using this reduce-scatter");
+        return NULL;
     }
     if (pchan_qreduce_destroy(&self->qreduce, &err) != PCHAN_OK) return fail(object, &err);
     if (self->output.obj) PyBuffer_Release(&self->output);

@@ -24,40 +24,24 @@ static void check_basis(int bits, int check_bits)
     CHECK(!basis, "destroy clears the pointer");
 }
 
-static int left; /* allocations that succeed */
-static int n_blocks;
-
-static void *failing_malloc(size_t bytes)
-{
-    if (left-- <= 0) return NULL;
-    n_blocks++;
-    return malloc(bytes);
-}
-
-static void counting_free(void *block)
-{
-    n_blocks--;
-    free(block);
-}
-
 static void test_memory(void)
 {
-    const pchan_allocator failing = {failing_malloc, realloc, counting_free};
-    pchan_set_allocator(&failing);
+    pchan_set_allocator(&counting_door);
     for (int n = 0;; n++) {
-        left = n;
+        allocations_left = n;
         pchan_basis *basis = NULL;
         pchan_error err;
         pchan_status status = pchan_basis_create(200, 8, &basis, &err);
         if (status == PCHAN_OK) {
             CHECK(n > 5, "only %d allocations", n);
             pchan_basis_destroy(&basis);
-            CHECK(n_blocks == 0, "%d blocks left", n_blocks);
+            CHECK(blocks_in_use == 0, "%ld blocks left", blocks_in_use);
             break;
         }
-        CHECK(status == PCHAN_ERR_NOMEM && !basis && n_blocks == 0, "allocation %d: %s, %d blocks left", n,
-              pchan_status_name(status), n_blocks);
+        CHECK(status == PCHAN_ERR_NOMEM && !basis && blocks_in_use == 0, "allocation %d: %s, %ld blocks left", n,
+              pchan_status_name(status), blocks_in_use);
     }
+    allocations_left = -1;
     pchan_set_allocator(NULL);
 }
 

@@ -5,6 +5,8 @@
 #ifndef PCHAN_TESTING_H
 #define PCHAN_TESTING_H
 
+#include "../core/pch_pure.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,5 +29,32 @@ static inline uint64_t random_u64(uint64_t *seed)
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
 }
+
+/* An allocation door whose n-th request fails, and that counts the blocks in use. */
+static long allocations_left = -1, blocks_in_use;
+
+static inline void *door_malloc(size_t bytes)
+{
+    if (allocations_left == 0) return NULL;
+    allocations_left--;
+    blocks_in_use++;
+    return malloc(bytes);
+}
+
+static inline void *door_realloc(void *block, size_t bytes)
+{
+    if (allocations_left == 0) return NULL;
+    allocations_left--;
+    if (!block) blocks_in_use++;
+    return realloc(block, bytes);
+}
+
+static inline void door_free(void *block)
+{
+    blocks_in_use--;
+    free(block);
+}
+
+static const pchan_allocator counting_door = {door_malloc, door_realloc, door_free};
 
 #endif

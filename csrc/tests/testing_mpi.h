@@ -39,31 +39,4 @@ static inline void begin_mpi(int *argc, char ***argv)
               pchan_status_name(fails_status), pchan_status_name(status), err->message);                \
     } while (0)
 
-/* An allocation door whose n-th request fails, and that counts the blocks in use. */
-static long allocations_left = -1, blocks_in_use;
-
-static inline void *door_malloc(size_t bytes)
-{
-    if (allocations_left == 0) return NULL;
-    allocations_left--;
-    blocks_in_use++;
-    return malloc(bytes);
-}
-
-static inline void *door_realloc(void *block, size_t bytes)
-{
-    if (allocations_left == 0) return NULL;
-    allocations_left--;
-    if (!block) blocks_in_use++;
-    return realloc(block, bytes);
-}
-
-static inline void door_free(void *block)
-{
-    blocks_in_use--;
-    free(block);
-}
-
-static const pchan_allocator counting_door = {door_malloc, door_realloc, door_free};
-
 #endif
