@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An edge: all messages of one connected channel from one rank to another of the same node, through
+ * shared memory. docs/connect.md has the protocol, with the reasons why nothing is lost, overwritten or
+ * waited for in vain; docs/connect.pml is its model.
+ *
+ * Cycles are numbered from 1. Small messages are copied into a slot by the sender's start and out of it
+ * by the receiver. Large ones are copied once, straight from buffer to buffer, by whichever end is first
+ * to see that both have started.
+ */
+#ifndef PCH_EDGE_H
+#define PCH_EDGE_H
+
+#include "pch_pure.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/* ---- in shared memory, zero at first; one region per edge ---- */
+
+enum { PCH_LINE = 64, PCH_FEWEST_SLOTS = 2, PCH_MOST_SLOTS = 4 };
+
+typedef struct pch_control {                      /* written by the receiver only */
+    _Alignas(PCH_LINE) _Atomic uint64_t consumed; /* last cycle taken out of its slot */
+    _Atomic uint64_t ready;                       /* last cycle whose receives have started */
+} pch_control;
+
+typedef struct pch_slot {                          /* written by the sender only; cycle c uses slot c % n_slots */
+    _Alignas(PCH_LINE) _Atomic uint64_t published; /* cycle whose messages it holds */
+    unsigned char data[];
+} pch_slot;
+
+typedef struct pch_claim {                       /* of one large message; written by both */
+    _Alignas(PCH_LINE) _Atomic uint64_t claimed; /* last cycle that one end has undertaken to copy */
+    _Atomic uint64_t done;                       /* last cycle copied */
+    _Atomic int error;                           /* errno of that copy */
+} pch_claim;
+
+/* ---- in private memory ---- */
+
+/* How a message that is not contiguous in memory gets into a slot and out of it: the first `bytes` of it,
+ * in the order in which it travels. */
+typedef struct pch_mover pch_mover;
+struct pch_mover {
+    void (*move)(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot);
+};
+
+typedef struct pch_piece { /* a small message */
+    void *memory;
+    const pch_mover *mover; /* NULL: contiguous */
+    size_t offset, bytes;   /* in the slot's data; what travels */
+    int index;              /* the channel's operation */
+} pch_piece;
+
+typedef struct pch_large {
+    void *local;
+    void *reach;     /* the peer's buffer as mapped here; NULL: by system call */
+    uint64_t remote; /* its address in the peer */
+    pid_t pid;
+    size_t bytes;
+    int index;
+    bool done; /* in this cycle */
+    int error; /* errno of this cycle's copy */
+    pch_claim *claim;
+} pch_large;
+
+typedef struct pch_edge {
+    int n_pieces, n_larges, n_slots;
+    size_t slot_bytes; /* of a slot with its header */
+    pch_control *control;
+    unsigned char *slots;
+    pch_piece *pieces;
+    pch_large *larges;
+    uint64_t consumed_seen; /* outgoing: what `consumed` was when last read */
+    int n_larges_left;      /* in this cycle */
+    bool passed;            /* in this cycle. Incoming: slot emptied. Outgoing: the next start has a slot. */
+} pch_edge;
+
+/* Slots for messages of data_bytes in all, and the size of the region. */
+void pch_edge_plan(size_t data_bytes, int n_larges, pch_edge *edge, size_t *region_bytes);
+/* Lays the edge, planned as above, over its region, which is aligned to PCH_LINE. */
+void pch_edge_place(pch_edge *edge, void *region);
+
+/* The cycle, sender's end: start copies and publishes and never waits. poll returns true when the
+ * messages have left this end's buffers and the next start will find a free slot. */
+void pch_edge_start_out(pch_edge *edge, uint64_t cycle);
+bool pch_edge_poll_out(pch_edge *edge, uint64_t cycle);
+/* Receiver's end. poll returns true when all messages have arrived. */
+void pch_edge_start_in(pch_edge *edge, uint64_t cycle);
+bool pch_edge_poll_in(pch_edge *edge, uint64_t cycle);
+
+/* ---- copy.c: a strided array's way into a slot ---- */
+
+typedef struct pch_strides {
+    pch_mover mover; /* first */
+    int n_dims;
+    size_t element; /* bytes */
+    const int64_t *shape, *strides;
+} pch_strides;
+void pch_strides_init(pch_strides *strides, int n_dims, const int64_t *shape, const int64_t *stride_bytes,
+                      size_t element_bytes);
+
+/* ---- cma.c: another process' memory (cross memory attach) ---- */
+
+/* Copies between this process and `pid`; 0 or an errno. Local. */
+int pch_cma_copy(pid_t pid, void *local, uint64_t remote, size_t bytes, bool to_remote);
+/* False where PCHAN_CMA=0 forbids it. */
+bool pch_cma_allowed(void);
+
+#endif
