@@ -77,7 +77,8 @@ typedef enum pchan_status {
     PCHAN_ERR_RANGE = 4,   /* an integer lies outside the basis: |x| >= 2^bits */
     PCHAN_ERR_MPI = 5,     /* MPI returned an error; err->mpi_code holds it */
     PCHAN_ERR_TIMEOUT = 6, /* the time is over; the object is still active */
-    PCHAN_ERR_SYSTEM = 7   /* the operating system refused something */
+    PCHAN_ERR_SYSTEM = 7,  /* the operating system refused something */
+    PCHAN_ERR_MATCH = 8    /* the two ends of a message do not fit */
 } pchan_status;
 
 typedef struct pchan_error {
@@ -211,6 +212,23 @@ typedef struct pchan_layout {
     int block;     /* BLOCK_CYCLIC: rows and columns of a block; otherwise ignored     */
 } pchan_layout;
 
+/* ------------------------------------------------------------- messages --- */
+
+typedef enum pchan_kind { PCHAN_SEND = 0, PCHAN_RECV = 1 } pchan_kind;
+
+/* How a message travels. */
+typedef enum pchan_transport {
+    PCHAN_BY_MPI = 0,    /* a persistent request of its own */
+    PCHAN_BY_SHM = 1,    /* same node: copied through a slot in shared memory */
+    PCHAN_BY_SHARED = 2, /* same node: one memcpy, both buffers lie in memory from pchan_shared_create */
+    PCHAN_BY_CMA = 3,    /* same node: one copy by process_vm_readv or process_vm_writev */
+    PCHAN_BY_BUNDLE = 4, /* other node: in one MPI message with all other small ones to that rank */
+    PCHAN_BY_NULL = 5    /* MPI_PROC_NULL: not at all */
+} pchan_transport;
+
+/* "mpi", "shm", "shared", "cma", "bundle", "null". Local, cannot fail. */
+PCHAN_API const char *pchan_transport_name(pchan_transport transport);
+
 #ifndef PCHAN_NO_MPI
 
 /* -------------------------------------------------------------- runtime --- */
@@ -226,17 +244,15 @@ typedef struct pchan_layout {
 
 /* -------------------------------------------------------------- channel --- */
 
-/* A set of messages over persistent MPI requests. Operations are numbered from 0 in
- * the order of registration. In every cycle the receives are started before the
- * sends, each kind in that order, so that operations with equal (peer, tag) meet in
- * the order in which both sides registered them.
+/* A set of messages. Operations are numbered from 0 in the order of registration. In every cycle
+ * the receives are started before the sends, each kind in that order, so that operations with
+ * equal (peer, tag) meet in the order in which both sides registered them.
  *
  *     idle --start--> active --wait/test--> idle
  *
- * Registration and destroy need an idle channel. Start, wait and test allocate nothing. */
+ * Messages travel as persistent MPI requests; after pchan_channel_connect by the fastest way.
+ * Registration, connect and destroy need an idle channel. Start, wait and test allocate nothing. */
 typedef struct pchan_channel pchan_channel;
-
-typedef enum pchan_kind { PCHAN_SEND = 0, PCHAN_RECV = 1 } pchan_kind;
 
 typedef struct pchan_operation {
     pchan_kind kind;
@@ -244,6 +260,7 @@ typedef struct pchan_operation {
     int tag;       /* may be MPI_ANY_TAG for a receive */
     int64_t bytes; /* size of the message (send) or of the room for it (receive) */
     int done;      /* 1: finished in the current or last cycle */
+    pchan_transport transport;
 } pchan_operation;
 
 typedef struct pchan_channel_options {
@@ -287,6 +304,40 @@ typedef struct pchan_strided {
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind,
                                                                   const pchan_strided *array, int peer, int tag,
                                                                   int *index, pchan_error *err);
+
+/* What the caller knows about an operation beyond its datatype, all of it optional. */
+typedef struct pchan_description {
+    const char *element;  /* name of the element type where the MPI type says less (MPI_BYTE); or NULL */
+    int n_dims;           /* of the array that travels; 0: not stated */
+    const int64_t *shape; /* [n_dims] */
+    int column_major;     /* 1: the first index travels fastest, 0: the last one */
+} pchan_description;
+
+/* For connect to compare: shapes and orders where both ends have described two dimensions or more. Local.
+ * ARG, STATE when active or connected. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_describe(pchan_channel *channel, int index,
+                                                              const pchan_description *description,
+                                                              pchan_error *err);
+
+/* Settles once what MPI would match anew in every cycle. The k-th send is paired with the k-th
+ * receive of equal (source, dest, tag); sizes, element types and, where both ends have described
+ * them, shapes and orders are compared; then each pair gets its transport (docs/connect.md).
+ * Collective over the channel's communicator; each rank's part of the work is proportional to its own
+ * operations and peers. Afterwards nothing more can be registered, and this channel's messages
+ * cannot meet those of any other.
+ * MATCH, on every rank: partners missing, receives too short, types or shapes that differ, wildcards.
+ * err->message begins the list of faults, pchan_channel_mismatch has all of it; nothing was sent and
+ * the channel works as before, unconnected. ARG, STATE (active, connected), NOMEM, MPI: likewise.
+ *
+ * In the environment: PCHAN_SHM_BYTES and PCHAN_BUNDLE_BYTES, the longest message that goes through a
+ * slot or in a bundle; PCHAN_CMA=0 forbids process_vm_*; PCHAN_TRANSPORT=mpi, shm, cma or bundle forces
+ * one way wherever it can go (for tests). The sender's settings count. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_connect(pchan_channel *channel, pchan_error *err);
+PCHAN_API int pchan_channel_connected(const pchan_channel *channel);
+
+/* The faults of all ranks that the last connect found, one per line; "" when there were none. Lives until
+ * the next connect or destroy. Local, cannot fail. */
+PCHAN_API const char *pchan_channel_mismatch(const pchan_channel *channel);
 
 /* Starts a cycle. Local; returns at once. STATE when active. MPI: the operations already
  * started stay active and the channel with them: wait finishes them and reports the error. */
@@ -339,6 +390,18 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_destroy(pchan_channel **cha
  * cancelled at MPI_Finalize; the caller must leave the buffers where they are until then.
  * On an idle channel the same as destroy. Local, cannot fail. */
 PCHAN_API void pchan_channel_abandon(pchan_channel **channel);
+
+/* -------------------------------------------------------- shared memory --- */
+
+/* `bytes` of memory for this rank, page-aligned and zero, mapped by all ranks of the node, so that a
+ * connected channel moves long messages between two such buffers with one memcpy. The memory has no name
+ * and goes when its last user does: the owner (destroy) or a connected channel of any rank.
+ * Collective over comm; bytes >= 0 may differ. ARG, NOMEM, SYSTEM, MPI. */
+typedef struct pchan_shared pchan_shared;
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_shared_create(MPI_Comm comm, int64_t bytes, pchan_shared **shared,
+                                                           void **address, pchan_error *err);
+/* Local, also after MPI_Finalize. */
+PCHAN_API void pchan_shared_destroy(pchan_shared **shared);
 
 /* -------------------------------------------------------------- qreduce --- */
 

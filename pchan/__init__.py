@@ -16,6 +16,7 @@ from .errors import MatchError, MPIError, RangeError, StateError, WaitTimeout  #
 from .gram import Gram, GramPlan, gram  # noqa: E402
 from .layout import BlockCyclic, ElementCyclic, PackedRows  # noqa: E402
 from .qreduce import QReduceScatter  # noqa: E402
+from .shared import empty  # noqa: E402
 
 __version__ = _version("pchan")
 
@@ -34,6 +35,7 @@ __all__ = [
     "RangeError",
     "StateError",
     "WaitTimeout",
+    "empty",
     "gram",
     "ints_to_limbs",
     "limbs_to_ints",

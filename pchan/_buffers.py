@@ -6,6 +6,7 @@ Fortran-ordered array arrives with the same element at the same index. Strided v
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,10 @@ class Message(NamedTuple):
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
     temporary: bool = False  # the datatype is ours to free after registration
+    # what connect() compares besides: the element type where the MPI type is bytes; the array's shape and order
+    element: str | None = None
+    stated: tuple[int, ...] = ()
+    column_major: bool = False
 
 
 def message_from(buf: Any, writable: bool) -> Message:
@@ -96,21 +101,34 @@ def _predefined(dtype: np.dtype[Any]) -> MPI.Datatype | None:
     return datatype if ours else None
 
 
+def _element_name(dtype: np.dtype[Any]) -> str:
+    """For types that MPI knows as bytes; long descriptions as a hash, which must be equal on all ranks."""
+    text = str(dtype.descr) if dtype.names else dtype.str
+    return text if len(text) < 24 else f"struct {hashlib.sha256(text.encode()).hexdigest()[:15]}"
+
+
+def _stated_shape(array: npt.NDArray[Any]) -> tuple[int, ...]:
+    """The shape that the other end's must equal: of two dimensions or more, those of length 1 apart."""
+    shape = tuple(n for n in array.shape if n != 1)
+    return shape if len(shape) >= 2 else ()
+
+
 def _from_array(array: npt.NDArray[Any], writable: bool) -> Message:
     address, holder = int(array.__array_interface__["data"][0]), _holder(array)
     datatype = _predefined(array.dtype)
+    element = _element_name(array.dtype) if datatype is None else None
+    stated = _stated_shape(array)
     if array.size <= 1 or array.flags.c_contiguous:
-        if datatype is None:
-            return Message(holder, address, array.nbytes, MPI.BYTE)
-        return Message(holder, address, array.size, datatype)
+        n = array.nbytes if datatype is None else array.size
+        return Message(holder, address, n, datatype or MPI.BYTE, element=element, stated=stated)
     dims = [d for d in range(array.ndim) if array.shape[d] > 1]
     shape, strides = tuple(array.shape[d] for d in dims), tuple(array.strides[d] for d in dims)
     if writable and 0 in strides:
         raise ValueError("the receive buffer has several elements at one place (stride 0)")
     if datatype is not None:
-        return Message(holder, address, 0, datatype, shape, strides)
-    element = MPI.BYTE.Create_contiguous(array.dtype.itemsize)
-    return Message(holder, address, 0, element, shape, strides, temporary=True)
+        return Message(holder, address, 0, datatype, shape, strides, stated=stated)
+    item = MPI.BYTE.Create_contiguous(array.dtype.itemsize)
+    return Message(holder, address, 0, item, shape, strides, True, element, stated)
 
 
 # ---- specifications: [buf, datatype], [buf, count, datatype], [buf, (count, displacement), datatype] ----
@@ -172,4 +190,7 @@ def _counted(array: npt.NDArray[Any], count: Any, datatype: MPI.Datatype) -> Mes
     if start > array.nbytes:
         raise ValueError(f"displacement {displacement} lies outside the buffer of {array.nbytes} bytes")
     address = int(array.__array_interface__["data"][0]) + start
-    return Message(_holder(array), address, count, datatype)
+    whole = start == 0 and datatype.is_predefined and count * extent == array.nbytes
+    stated = _stated_shape(array) if whole else ()  # the elements travel in their order in memory
+    column_major = not array.flags.c_contiguous
+    return Message(_holder(array), address, count, datatype, stated=stated, column_major=column_major)

@@ -19,7 +19,17 @@ _SEND, _RECV = 0, 1
 
 
 class Operation(NamedTuple):
-    """A registered message: "send" or "recv", peer rank, tag, size in bytes, and how it travels ("mpi")."""
+    """A registered message: "send" or "recv", peer rank, tag, size in bytes, and how it travels.
+
+    `transport` is "mpi" until the channel is connected, and then one of
+
+    - "shm": to the same node, copied through a slot in shared memory;
+    - "shared": to the same node, one copy between two arrays from :func:`pchan.empty`;
+    - "cma": to the same node, one copy by ``process_vm_readv`` or ``process_vm_writev``;
+    - "bundle": to another node, in one MPI message with all other small ones to that rank;
+    - "mpi": a persistent MPI request of its own;
+    - "null": PROC_NULL.
+    """
 
     kind: str
     peer: int
@@ -115,25 +125,25 @@ class Channel(_core.Channel):
             name = ("send_init", "recv_init")[kind]
             raise error(f"{name} (operation {len(self)}, peer {peer}, tag {tag}): {e}") from e
         if m.shape is None:
-            return self._add(kind, m.holder, m.address, m.n_elements, m.datatype.handle, peer, tag)
-        try:
+            index = self._add(kind, m.holder, m.address, m.n_elements, m.datatype.handle, peer, tag)
+        else:
             assert m.strides is not None
-            return self._add_strided(kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag)
-        finally:
-            if m.temporary:
-                m.datatype.Free()
-
-    @property
-    def connected(self) -> bool:
-        """False: every message goes through MPI."""
-        return False
+            try:
+                index = self._add_strided(
+                    kind, m.holder, m.address, m.shape, m.strides, m.datatype.handle, peer, tag
+                )
+            finally:
+                if m.temporary:
+                    m.datatype.Free()
+        if m.element or m.stated:
+            self._describe(index, m.element, m.stated, m.column_major)
+        return index
 
     def __getitem__(self, index: int) -> Operation:
         n, i = len(self), operator.index(index)
         if not -n <= i < n:
             raise IndexError(f"operation {i} does not exist; the channel has {n}")
-        kind, peer, tag, nbytes, _done = self._operation(i % n)
-        return Operation(kind, peer, tag, nbytes, "mpi")
+        return Operation(*self._operation(i % n)[:5])
 
     def __bool__(self) -> bool:
         return True  # an empty channel is a channel

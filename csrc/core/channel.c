@@ -5,6 +5,7 @@
 #include "pch_channel.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,15 +14,20 @@ pchan_status pch_channel_enter(pchan_channel *channel, const char *what, pchan_e
     if (!channel) return pch_fail(err, PCHAN_ERR_ARG, "%s: the channel is NULL", what);
     pchan_status status = pch_runtime_check(what, err);
     if (status != PCHAN_OK) return status;
-    if (atomic_exchange_explicit(&channel->busy, true, memory_order_acquire)) {
-        return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this channel", what);
+    int before = PCH_BUSY_NO;
+    while (!atomic_compare_exchange_weak_explicit(&channel->busy, &before, PCH_BUSY_OWNER, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+        if (before == PCH_BUSY_OWNER)
+            return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this channel", what);
+        if (before == PCH_BUSY_HELPER) sched_yield();
+        before = PCH_BUSY_NO;
     }
     return PCHAN_OK;
 }
 
 void pch_channel_leave(pchan_channel *channel)
 {
-    atomic_store_explicit(&channel->busy, false, memory_order_release);
+    atomic_store_explicit(&channel->busy, PCH_BUSY_NO, memory_order_release);
 }
 
 static const char *peer_text(int peer, char *text, size_t size)
@@ -42,11 +48,16 @@ void pch_operation_text(const pchan_channel *channel, int index, char *text, siz
              op->tag == MPI_ANY_TAG ? "ANY_TAG" : tag, (long long)op->bytes);
 }
 
-static void free_request(pchan_channel *channel, int index)
+void pch_operation_free_request(pchan_channel *channel, int index)
 {
     MPI_Request *request = &channel->requests[index];
     if (*request != MPI_REQUEST_NULL) MPI_Request_free(request);
     *request = MPI_REQUEST_NULL;
+}
+
+static void free_handles(pchan_channel *channel, int index)
+{
+    pch_operation_free_request(channel, index);
     MPI_Datatype *type = &channel->operations[index].type_owned;
     if (*type != MPI_DATATYPE_NULL) MPI_Type_free(type);
     *type = MPI_DATATYPE_NULL;
@@ -54,7 +65,10 @@ static void free_request(pchan_channel *channel, int index)
 
 static void free_memory(pchan_channel *channel)
 {
+    for (int i = 0; i < channel->n; i++) pch_free(channel->details[i].dims);
     pch_free(channel->operations);
+    pch_free(channel->details);
+    pch_free(channel->mismatch);
     pch_free(channel->requests);
     pch_free(channel->statuses);
     pch_free(channel->runs);
@@ -66,7 +80,8 @@ static void finalize_channel(pch_live *live)
 {
     pchan_channel *channel = (pchan_channel *)((char *)live - offsetof(pchan_channel, live));
     if (channel->active) pch_channel_finish_at_finalize(channel);
-    for (int i = 0; i < channel->n; i++) free_request(channel, i);
+    pch_connection_close(&channel->connection);
+    for (int i = 0; i < channel->n; i++) free_handles(channel, i);
     pch_comm_release(&channel->entry);
     channel->finalized = true;
     channel->active = false;
@@ -122,6 +137,7 @@ static pchan_status reserve(pchan_channel *channel, pchan_error *err)
     size_t n = (size_t)capacity;
     pchan_status status;
     PCH_TRY(grow_array(&channel->operations, n, sizeof *channel->operations, err));
+    PCH_TRY(grow_array(&channel->details, n, sizeof *channel->details, err));
     PCH_TRY(grow_array(&channel->requests, n, sizeof *channel->requests, err));
     PCH_TRY(grow_array(&channel->statuses, n, sizeof *channel->statuses, err));
     PCH_TRY(grow_array(&channel->runs, n, sizeof *channel->runs, err));
@@ -143,6 +159,8 @@ static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind
     if (channel->active)
         return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is active; wait for it first", name);
     if (channel->broken) return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is broken by an MPI error", name);
+    if (channel->connection)
+        return pch_fail(err, PCHAN_ERR_STATE, "%s: the channel is connected; what it moves is settled", name);
     bool any_peer = kind == PCHAN_RECV && peer == MPI_ANY_SOURCE;
     bool any_tag = kind == PCHAN_RECV && tag == MPI_ANY_TAG;
     if (peer != MPI_PROC_NULL && !any_peer && (peer < 0 || peer >= channel->size)) {
@@ -179,27 +197,27 @@ static pchan_status type_bytes(MPI_Datatype type, int64_t count, int64_t *bytes,
     return PCHAN_OK;
 }
 
-/* Makes the request. `op` is complete but for the request; count <= INT_MAX. */
-static pchan_status init_request(pchan_channel *channel, const pch_operation *op, void *buf, int count,
-                                 MPI_Datatype type, MPI_Request *request, pchan_error *err)
+pchan_status pch_operation_make_request(const pch_operation *op, const pch_detail *d, int tag, MPI_Comm comm,
+                                        MPI_Request *request, pchan_error *err)
 {
     *request = MPI_REQUEST_NULL;
     if (op->peer == MPI_PROC_NULL) return PCHAN_OK;
-    int code = op->kind == PCHAN_SEND ? MPI_Send_init(buf, count, type, op->peer, op->tag, channel->comm, request)
-                                      : MPI_Recv_init(buf, count, type, op->peer, op->tag, channel->comm, request);
+    int code = op->kind == PCHAN_SEND ? MPI_Send_init(d->buf, d->count, d->type, op->peer, tag, comm, request)
+                                      : MPI_Recv_init(d->buf, d->count, d->type, op->peer, tag, comm, request);
     return PCH_MPI(code, op->kind == PCHAN_SEND ? "MPI_Send_init" : "MPI_Recv_init", err);
 }
 
-/* Appends the operation; takes over op->type_owned on success only. */
-static pchan_status append(pchan_channel *channel, const pch_operation *op, void *buf, int count,
-                           MPI_Datatype type, int *index, pchan_error *err)
+/* Appends the operation; takes over op->type_owned and detail->dims on success only. */
+static pchan_status append(pchan_channel *channel, const pch_operation *op, const pch_detail *detail, int *index,
+                           pchan_error *err)
 {
     pchan_status status = reserve(channel, err);
     if (status != PCHAN_OK) return status;
     int i = channel->n;
-    status = init_request(channel, op, buf, count, type, &channel->requests[i], err);
+    status = pch_operation_make_request(op, detail, op->tag, channel->comm, &channel->requests[i], err);
     if (status != PCHAN_OK) return status;
     channel->operations[i] = *op;
+    channel->details[i] = *detail;
     channel->n++;
     channel->n_real += op->peer != MPI_PROC_NULL;
     channel->runs_current = false;
@@ -231,7 +249,8 @@ static pchan_status register_plain(pchan_channel *channel, pchan_kind kind, void
         PCH_TRY(pch_type_keep(datatype, &type, &owned, err));
     }
     if (owned) op.type_owned = type;
-    status = append(channel, &op, buf, (int)count, type, index, err);
+    const pch_detail detail = {.buf = buf, .count = (int)count, .type = type, .n_dims = -1};
+    status = append(channel, &op, &detail, index, err);
     if (status != PCHAN_OK && owned) MPI_Type_free(&type);
 done:
     status = name_fault(channel, kind, status, err);
@@ -276,15 +295,53 @@ pchan_status pchan_channel_init_strided(pchan_channel *channel, pchan_kind kind,
     pchan_status status = pch_channel_enter(channel, name, err);
     if (status != PCHAN_OK) return status;
     pch_operation op = {.kind = kind, .peer = peer, .tag = tag, .type_owned = MPI_DATATYPE_NULL};
+    pch_detail detail = {.buf = array->buf, .count = 1, .n_dims = array->n_dims};
     int64_t n = 0;
     PCH_TRY(check_envelope(channel, kind, peer, tag, err));
     PCH_TRY(count_elements(array, &n, name, err));
     PCH_TRY(type_bytes(array->element, n, &op.bytes, err));
+    PCH_TRY(type_bytes(array->element, 1, &detail.element_bytes, err));
+    PCH_TRY(PCH_ALLOC(detail.dims, 2 * (size_t)array->n_dims, err));
+    for (int d = 0; d < array->n_dims; d++) {
+        detail.dims[d] = array->shape[d];
+        detail.dims[array->n_dims + d] = array->strides[d];
+    }
     PCH_TRY(pch_type_strided(array, &op.type_owned, err));
-    status = append(channel, &op, array->buf, 1, op.type_owned, index, err);
+    detail.type = op.type_owned;
+    status = append(channel, &op, &detail, index, err);
     if (status != PCHAN_OK) MPI_Type_free(&op.type_owned);
 done:
+    if (status != PCHAN_OK) pch_free(detail.dims);
     status = name_fault(channel, kind, status, err);
+    pch_channel_leave(channel);
+    return status;
+}
+
+static pchan_status check_index(const pchan_channel *channel, int index, pchan_error *err)
+{
+    if (index >= 0 && index < channel->n) return PCHAN_OK;
+    return pch_fail(err, PCHAN_ERR_ARG, "operation %d does not exist; the channel has %d", index, channel->n);
+}
+
+pchan_status pchan_channel_describe(pchan_channel *channel, int index, const pchan_description *description,
+                                    pchan_error *err)
+{
+    pchan_status status = pch_channel_enter(channel, "describe", err);
+    if (status != PCHAN_OK) return status;
+    PCH_TRY(check_index(channel, index, err));
+    if (channel->active || channel->connection)
+        status = pch_fail(err, PCHAN_ERR_STATE, "describe: the channel is active or connected");
+    if (description->n_dims < 0) status = pch_fail(err, PCHAN_ERR_ARG, "describe: n_dims is negative");
+    if (status != PCHAN_OK) goto done;
+    pch_detail *d = &channel->details[index];
+    const char *element = description->element ? description->element : "";
+    snprintf(d->element, sizeof d->element, "%s", element);
+    d->column_major = description->column_major != 0;
+    d->stated_dims = 0;
+    if (description->n_dims > PCH_STATED_DIMS) goto done; /* too many to compare */
+    d->stated_dims = description->n_dims;
+    for (int k = 0; k < d->stated_dims; k++) d->stated_shape[k] = description->shape[k];
+done:
     pch_channel_leave(channel);
     return status;
 }
@@ -301,15 +358,25 @@ int pchan_channel_active(const pchan_channel *channel)
     return channel->active;
 }
 
+int pchan_channel_connected(const pchan_channel *channel)
+{
+    return channel->connection != NULL;
+}
+
+const char *pchan_transport_name(pchan_transport transport)
+{
+    static const char *const names[] = {"mpi", "shm", "shared", "cma", "bundle", "null"};
+    return transport >= 0 && (size_t)transport < sizeof names / sizeof *names ? names[transport] : "unknown";
+}
+
+const char *pchan_channel_mismatch(const pchan_channel *channel)
+{
+    return channel->mismatch ? channel->mismatch : "";
+}
+
 int64_t pchan_channel_spin_ns(const pchan_channel *channel)
 {
     return channel->spin_ns;
-}
-
-static pchan_status check_index(const pchan_channel *channel, int index, pchan_error *err)
-{
-    if (index >= 0 && index < channel->n) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_ARG, "operation %d does not exist; the channel has %d", index, channel->n);
 }
 
 pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pchan_operation *out,
@@ -319,7 +386,9 @@ pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pc
     if (status != PCHAN_OK) return status;
     const pch_operation *op = &channel->operations[index];
     bool done = channel->active ? channel->one_by_one && op->done : channel->n_cycles > 0;
-    *out = (pchan_operation){op->kind, op->peer, op->tag, op->bytes, done};
+    pchan_transport transport = op->peer == MPI_PROC_NULL ? PCHAN_BY_NULL : PCHAN_BY_MPI;
+    if (channel->connection) transport = channel->connection->routes[index].transport;
+    *out = (pchan_operation){op->kind, op->peer, op->tag, op->bytes, done, transport};
     return PCHAN_OK;
 }
 
@@ -336,6 +405,8 @@ pchan_status pchan_channel_message(const pchan_channel *channel, int index, pcha
         *message = (pchan_message){MPI_PROC_NULL, MPI_ANY_TAG, 0};
     } else if (op->kind == PCHAN_SEND) {
         *message = (pchan_message){channel->rank, op->tag, op->bytes};
+    } else if (channel->connection) {
+        *message = (pchan_message){op->peer, op->tag, channel->connection->routes[index].bytes};
     } else {
         const MPI_Status *s = &channel->statuses[index];
         MPI_Count bytes = 0;
@@ -351,7 +422,8 @@ static void dispose(pchan_channel *channel)
 {
     if (!channel->finalized && !pch_runtime_is_forked()) {
         pch_live_remove(&channel->live);
-        for (int i = 0; i < channel->n; i++) free_request(channel, i);
+        pch_connection_close(&channel->connection);
+        for (int i = 0; i < channel->n; i++) free_handles(channel, i);
         pch_comm_release(&channel->entry);
     }
     free_memory(channel);
@@ -363,7 +435,7 @@ pchan_status pchan_channel_destroy(pchan_channel **channel, pchan_error *err)
     if ((*channel)->active && !pch_runtime_is_forked()) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: the channel is active; wait for it first");
     }
-    if (atomic_exchange(&(*channel)->busy, true)) {
+    if (atomic_load(&(*channel)->busy) == PCH_BUSY_OWNER) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this channel");
     }
     dispose(*channel);

@@ -286,12 +286,31 @@ void pch_comm_release(pch_comm **comm)
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err)
 {
     if (comm->node != MPI_COMM_NULL) return PCHAN_OK;
-    MPI_Comm parent = comm->dup[PCH_QREDUCES];
+    MPI_Comm parent = MPI_COMM_NULL;
+    for (int role = 0; role < PCH_N_ROLES && parent == MPI_COMM_NULL; role++) parent = comm->dup[role];
     PCH_ASSERT(parent != MPI_COMM_NULL);
     pchan_status status = PCH_MPI(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm->node),
                                   "MPI_Comm_split_type", err);
     if (status == PCHAN_OK) MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN);
     return status;
+}
+
+pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err)
+{
+    pchan_status status = pch_comm_node(comm, err);
+    if (status != PCHAN_OK || comm->dup[PCH_WIRE] != MPI_COMM_NULL) return status;
+    comm->next_wire_tag = PCH_FIRST_WIRE_TAG;
+    MPI_Comm any = comm->dup[comm->dup[PCH_CHANNELS] != MPI_COMM_NULL ? PCH_CHANNELS : PCH_QREDUCES];
+    return make_dup(any, &comm->dup[PCH_WIRE], PCHAN_OK, err);
+}
+
+int pch_comm_take_wire_tags(pch_comm *comm, int64_t n)
+{
+    if (n > comm->tag_ub - PCH_FIRST_WIRE_TAG) return -1;
+    if (comm->next_wire_tag > comm->tag_ub - n) comm->next_wire_tag = PCH_FIRST_WIRE_TAG;
+    int first = comm->next_wire_tag;
+    comm->next_wire_tag += (int)n;
+    return first;
 }
 
 int pch_comm_take_tags(pch_comm *comm, int n)

@@ -18,6 +18,7 @@ static bool may_join(const pchan_channel *channel, const pch_run *r, int i)
 {
     const pch_operation *op = &channel->operations[i];
     if (r->first + r->count != i || r->count == LONGEST_RUN) return false;
+    if (channel->connection) return true; /* each has a tag of its own */
     if (op->peer == MPI_ANY_SOURCE || op->tag == MPI_ANY_TAG) return false;
     for (int k = r->first; k < i; k++) {
         const pch_operation *other = &channel->operations[k];
@@ -32,7 +33,7 @@ static void find_runs_of(pchan_channel *channel, pchan_kind kind)
     pch_run *last = NULL;
     for (int i = 0; i < channel->n; i++) {
         const pch_operation *op = &channel->operations[i];
-        if (op->kind != kind || op->peer == MPI_PROC_NULL) continue;
+        if (op->kind != kind || channel->requests[i] == MPI_REQUEST_NULL) continue;
         if (last && may_join(channel, last, i)) {
             last->count++;
         } else {
@@ -72,6 +73,7 @@ static void begin_one_by_one(pchan_channel *channel)
         pch_operation *op = &channel->operations[i];
         op->done = op->peer == MPI_PROC_NULL;
         op->mpi_code = MPI_SUCCESS;
+        op->system_code = 0;
         if (op->done) {
             channel->ready[channel->n_ready++] = i;
             channel->n_left--;
@@ -93,6 +95,13 @@ static int start_runs(pchan_channel *channel, int *failed_run)
     return MPI_SUCCESS;
 }
 
+/* A bundle that does not start counts as failed; wait names its operations. */
+static pchan_status start_connection(pchan_channel *channel, pchan_error *err)
+{
+    int code = pch_connection_start(channel->connection);
+    return PCH_MPI(code, "start: MPI_Start of small messages to one rank", err);
+}
+
 pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err)
 {
     pchan_status status = pch_channel_enter(channel, "start", err);
@@ -104,10 +113,12 @@ pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err)
     }
     if (status != PCHAN_OK) goto done;
     if (!channel->runs_current) find_runs(channel);
-    for (int i = 0; i < channel->n; i++) channel->statuses[i].MPI_ERROR = MPI_SUCCESS;
+    for (int i = 0; i < channel->n && channel->n_real; i++) channel->statuses[i].MPI_ERROR = MPI_SUCCESS;
     channel->one_by_one = false;
+    channel->requests_done = channel->n_real == 0;
     channel->active = true;
     int failed_run = 0, code = start_runs(channel, &failed_run);
+    if (channel->connection) status = start_connection(channel, err);
     if (code != MPI_SUCCESS) {
         begin_one_by_one(channel);
         give_up_from(channel, failed_run, code);
@@ -146,9 +157,13 @@ static void poll_each(pchan_channel *channel)
 {
     for (int i = 0; i < channel->n && channel->n_left > 0; i++) {
         if (channel->operations[i].done) continue;
-        int flag = 0;
-        MPI_Status status;
-        int code = MPI_Test(&channel->requests[i], &flag, &status);
+        int flag = 0, code = MPI_SUCCESS;
+        MPI_Status status = {0};
+        if (channel->requests[i] != MPI_REQUEST_NULL) {
+            code = MPI_Test(&channel->requests[i], &flag, &status);
+        } else {
+            flag = pch_connection_done(channel->connection, i, &code, &channel->operations[i].system_code);
+        }
         if (flag || code != MPI_SUCCESS) mark_done(channel, i, &status, code);
     }
 }
@@ -172,28 +187,47 @@ static bool any_error(const pchan_channel *channel)
     return false;
 }
 
-/* One look at all operations. *finished: none is left. */
-static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *err)
+/* One look at the requests; requests_done or one_by_one tells what came of it. */
+static pchan_status poll_requests(pchan_channel *channel, pchan_error *err)
 {
-    if (channel->one_by_one) {
-        poll_each(channel);
-        *finished = channel->n_left == 0;
-        return PCHAN_OK;
-    }
-    int flag = 1, code = MPI_SUCCESS;
-    if (channel->n_real) code = MPI_Testall(channel->n, channel->requests, &flag, channel->statuses);
-    if (code == MPI_SUCCESS && !flag) {
-        *finished = false;
-        return PCHAN_OK;
-    }
+    int flag = 0, code = MPI_Testall(channel->n, channel->requests, &flag, channel->statuses);
+    if (code == MPI_SUCCESS && !flag) return PCHAN_OK;
     int class = MPI_SUCCESS;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
     if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
         return break_channel(channel, code, "MPI_Testall", err);
     /* Open MPI has both missed and invented MPI_ERR_IN_STATUS: the statuses decide. */
-    if (channel->n_real && any_error(channel)) sort_statuses(channel);
-    *finished = !channel->one_by_one || channel->n_left == 0;
+    if (any_error(channel))
+        sort_statuses(channel);
+    else
+        channel->requests_done = true;
     return PCHAN_OK;
+}
+
+/* One look at all operations. *finished: none is left. */
+static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *err)
+{
+    pchan_status status = PCHAN_OK;
+    bool moved = !channel->connection || pch_connection_poll(channel->connection);
+    if (!channel->one_by_one && !channel->requests_done) status = poll_requests(channel, err);
+    if (status != PCHAN_OK) return status;
+    if (channel->connection && moved && !channel->one_by_one && channel->requests_done &&
+        pch_connection_failed(channel->connection)) {
+        begin_one_by_one(channel); /* to tell which */
+    }
+    if (channel->one_by_one) poll_each(channel);
+    *finished = channel->one_by_one ? channel->n_left == 0 : moved && channel->requests_done;
+    return PCHAN_OK;
+}
+
+/* A wait in vain lets everything else in this process move: other channels, and MPI. */
+static void be_patient(pchan_channel *channel)
+{
+    enum { POLLS_PER_ROUND = 32 };
+    if (++channel->idle_polls % POLLS_PER_ROUND) return;
+    pch_connections_move(channel->connection);
+    int flag;
+    if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }
 
 /* The cycle is over: reports the first operation that failed. */
@@ -201,15 +235,19 @@ static pchan_status finish(pchan_channel *channel, pchan_error *err)
 {
     channel->active = false;
     channel->n_cycles++;
+    if (channel->connection) channel->connection->running = false;
     if (!channel->one_by_one) return PCHAN_OK;
     for (int i = 0; i < channel->n; i++) {
-        int code = channel->operations[i].mpi_code;
-        if (code == MPI_SUCCESS) continue;
+        const pch_operation *op = &channel->operations[i];
+        if (op->mpi_code == MPI_SUCCESS && op->system_code == 0) continue;
         char what[160];
         pch_operation_text(channel, i, what, sizeof what);
-        pch_fail_mpi(err, code, what);
+        pchan_status status = op->system_code
+                                  ? pch_fail(err, PCHAN_ERR_SYSTEM, "%s: copying from process to process: %s",
+                                             what, strerror(op->system_code))
+                                  : pch_fail_mpi(err, op->mpi_code, what);
         if (err) err->index = i;
-        return PCHAN_ERR_MPI;
+        return status;
     }
     return PCHAN_OK;
 }
@@ -248,6 +286,7 @@ static pchan_status poll_for(pchan_channel *channel, int64_t budget_ns, bool *fi
     do {
         pchan_status status = poll(channel, finished, err);
         if (status != PCHAN_OK || *finished) return status;
+        be_patient(channel);
     } while (pch_backoff_next(&backoff));
     return PCHAN_OK;
 }
@@ -260,7 +299,10 @@ pchan_status pchan_channel_poll(pchan_channel *channel, int64_t budget_ns, int *
     bool over = false;
     PCH_TRY(check_active(channel, "wait", err));
     PCH_TRY(budget_ns > 0 ? poll_for(channel, budget_ns, &over, err) : poll(channel, &over, err));
-    if (over) status = finish(channel, err);
+    if (over)
+        status = finish(channel, err);
+    else if (budget_ns == 0)
+        be_patient(channel);
     *finished = over;
 done:
     pch_channel_leave(channel);
@@ -298,6 +340,7 @@ pchan_status pchan_channel_wait_any(pchan_channel *channel, int64_t timeout_ns, 
     while (channel->n_taken == channel->n_ready && !finished) {
         PCH_TRY(poll(channel, &finished, err));
         if (channel->n_taken < channel->n_ready || finished) break;
+        be_patient(channel);
         if (!pch_backoff_next(&backoff)) {
             status = fail_timeout(channel, err);
             goto done;
@@ -330,4 +373,5 @@ void pch_channel_finish_at_finalize(pchan_channel *channel)
         MPI_Cancel(&channel->requests[i]);
         MPI_Wait(&channel->requests[i], MPI_STATUS_IGNORE);
     }
+    if (channel->connection && !finished) pch_connection_cancel(channel->connection);
 }

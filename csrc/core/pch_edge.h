@@ -76,6 +76,15 @@ typedef struct pch_edge {
     bool passed;            /* in this cycle. Incoming: slot emptied. Outgoing: the next start has a slot. */
 } pch_edge;
 
+/* Where the next message of a slot (or of a bundle) goes: at its natural alignment after what is *used. */
+static inline size_t pch_slot_place(size_t *used, size_t bytes)
+{
+    size_t align = bytes >= 8 ? 8 : bytes >= 4 ? 4 : bytes >= 2 ? 2 : 1;
+    size_t offset = (*used + align - 1) / align * align;
+    *used = offset + bytes;
+    return offset;
+}
+
 /* Slots for messages of data_bytes in all, and the size of the region. */
 void pch_edge_plan(size_t data_bytes, int n_larges, pch_edge *edge, size_t *region_bytes);
 /* Lays the edge, planned as above, over its region, which is aligned to PCH_LINE. */

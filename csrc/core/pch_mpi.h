@@ -47,15 +47,18 @@ pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *ow
 
 /* ---- comm.c: what pchan keeps per parent communicator ---- */
 
-typedef enum pch_role { PCH_CHANNELS, PCH_QREDUCES, PCH_N_ROLES } pch_role;
+/* PCH_WIRE carries connect's own talk (tags below PCH_FIRST_WIRE_TAG) and what connected channels send by MPI. */
+typedef enum pch_role { PCH_CHANNELS, PCH_QREDUCES, PCH_WIRE, PCH_N_ROLES } pch_role;
+enum { PCH_TABLE_TAG, PCH_REPLY_TAG, PCH_FIRST_WIRE_TAG };
 
 typedef struct pch_comm {
     MPI_Comm dup[PCH_N_ROLES]; /* MPI_COMM_NULL until somebody needs it */
     MPI_Comm node;             /* ranks that share memory; MPI_COMM_NULL until needed */
     int rank, size, tag_ub;
-    int64_t spin_ns; /* how long to poll before yielding */
-    int next_tag;    /* PCH_QREDUCES: equal on all ranks, as creation is collective */
-    int references;  /* objects alive, plus 1 while the parent lives */
+    int64_t spin_ns;   /* how long to poll before yielding */
+    int next_tag;      /* PCH_QREDUCES: equal on all ranks, as creation is collective */
+    int next_wire_tag; /* PCH_WIRE: for messages to this rank */
+    int references;    /* objects alive, plus 1 while the parent lives */
     struct pch_comm *next_orphan;
     pch_live live;
 } pch_comm;
@@ -70,6 +73,11 @@ pchan_status pch_comm_describe(MPI_Comm comm, pch_comm *facts, pchan_error *err)
 
 /* Makes comm->node (MPI_COMM_TYPE_SHARED). Collective over the parent the first time. */
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err);
+
+/* Makes dup[PCH_WIRE] and comm->node. Collective over the parent the first time; the parent itself may be gone. */
+pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err);
+/* n consecutive tags for messages to this rank on dup[PCH_WIRE]; -1 when there are not so many. Local. */
+int pch_comm_take_wire_tags(pch_comm *comm, int64_t n);
 
 /* n consecutive tags nobody else uses on dup[PCH_QREDUCES]. Call in the same order on all ranks. */
 int pch_comm_take_tags(pch_comm *comm, int n);

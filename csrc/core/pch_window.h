@@ -23,8 +23,12 @@ typedef struct pch_window {
     uint64_t *words;      /* zero at first */
 } pch_window;
 
-/* Collective over node; fails on all of its ranks or on none. `named` takes the file in /dev/shm at
- * once instead of when nothing else works. NOMEM, SYSTEM, MPI. */
+/* `bytes` of zeroed memory mapped by all ranks of node, page-aligned; its first PCH_CACHE_LINE bytes hold a
+ * random token of 16 bytes. munmap frees it. Collective over node; fails on all of its ranks or on none.
+ * `named` takes the file in /dev/shm at once instead of when nothing else works. NOMEM, SYSTEM, MPI. */
+pchan_status pch_share(MPI_Comm node, int64_t bytes, bool named, void **mapping, pchan_error *err);
+
+/* The same with counters and locks. */
 pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, pch_window **window,
                                pchan_error *err);
 

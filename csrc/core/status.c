@@ -15,6 +15,7 @@ const char *pchan_status_name(pchan_status status)
         case PCHAN_ERR_MPI: return "PCHAN_ERR_MPI";
         case PCHAN_ERR_TIMEOUT: return "PCHAN_ERR_TIMEOUT";
         case PCHAN_ERR_SYSTEM: return "PCHAN_ERR_SYSTEM";
+        case PCHAN_ERR_MATCH: return "PCHAN_ERR_MATCH";
     }
     return "unknown pchan_status";
 }

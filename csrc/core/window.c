@@ -136,6 +136,14 @@ done:
     return status;
 }
 
+pchan_status pch_share(MPI_Comm node, int64_t bytes, bool named, void **mapping, pchan_error *err)
+{
+    *mapping = NULL;
+    pchan_status status = share(node, bytes, named, mapping, err);
+    if (status == PCHAN_ERR_SYSTEM && !named) status = share(node, bytes, true, mapping, err);
+    return status;
+}
+
 pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, pch_window **out, pchan_error *err)
 {
     int size;
@@ -149,8 +157,7 @@ pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, p
     pchan_status status = pch_agree(node, PCH_ALLOC(window, 1, &own), &own, err);
     if (status != PCHAN_OK) goto done;
     window->mapped_bytes = (size_t)bytes;
-    status = share(node, bytes, named, &window->mapping, err);
-    if (status == PCHAN_ERR_SYSTEM && !named) status = share(node, bytes, true, &window->mapping, err);
+    status = pch_share(node, bytes, named, &window->mapping, err);
     if (status != PCHAN_OK) goto done;
     char *start = window->mapping;
     window->counters = (pch_padded *)(start + page);

@@ -137,6 +137,40 @@ static PyObject *channel_add_strided(PyObject *object, PyObject *args)
     return PyLong_FromLong(index);
 }
 
+static PyObject *channel_describe(PyObject *object, PyObject *args)
+{
+    const char *element;
+    PyObject *shape;
+    int index, column_major;
+    int64_t numbers[MAX_DIMS];
+    pchan_description description = {.shape = numbers};
+    if (!PyArg_ParseTuple(args, "izOp", &index, &element, &shape, &column_major)) return NULL;
+    if (numbers_from_tuple(shape, numbers, &description.n_dims) < 0) return NULL;
+    description.element = element;
+    description.column_major = column_major;
+    pchan_channel *channel = living(object, "describe");
+    pchan_error err;
+    if (!channel) return NULL;
+    if (pchan_channel_describe(channel, index, &description, &err) != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *channel_connect(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    pchan_channel *channel = living(object, "connect");
+    pchan_error err;
+    pchan_status status;
+    if (!channel) return NULL;
+    WITHOUT_GIL(self_of(object)->n_inside, pchan_channel_connect(channel, &err));
+    if (status == PCHAN_ERR_MATCH) {
+        PyErr_SetString(state_of(Py_TYPE(object))->match_error, pchan_channel_mismatch(channel));
+        return NULL;
+    }
+    if (status != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
 /* ---- the cycle ---- */
 
 static PyObject *channel_start(PyObject *object, PyObject *unused)
@@ -249,8 +283,8 @@ static PyObject *channel_operation(PyObject *object, PyObject *number)
     pchan_error err;
     if (!channel) return NULL;
     if (pchan_channel_operation(channel, index, &op, &err) != PCHAN_OK) return fail(object, &err);
-    return Py_BuildValue("(siiLO)", op.kind == PCHAN_SEND ? "send" : "recv", op.peer, op.tag, (long long)op.bytes,
-                         op.done ? Py_True : Py_False);
+    return Py_BuildValue("(siiLsO)", op.kind == PCHAN_SEND ? "send" : "recv", op.peer, op.tag, (long long)op.bytes,
+                         pchan_transport_name(op.transport), op.done ? Py_True : Py_False);
 }
 
 static PyObject *channel_statuses(PyObject *object, void *unused)
@@ -282,6 +316,13 @@ static PyObject *channel_active(PyObject *object, void *unused)
     (void)unused;
     pchan_channel *channel = self_of(object)->channel;
     return PyBool_FromLong(channel && pchan_channel_active(channel));
+}
+
+static PyObject *channel_connected(PyObject *object, void *unused)
+{
+    (void)unused;
+    pchan_channel *channel = self_of(object)->channel;
+    return PyBool_FromLong(channel && pchan_channel_connected(channel));
 }
 
 static PyObject *channel_freed(PyObject *object, void *unused)
@@ -365,6 +406,18 @@ static PyMethodDef channel_methods[] = {
     {"_add_strided", channel_add_strided, METH_VARARGS,
      "_add_strided(kind, holder, address, shape, strides, datatype, peer, tag)\n--\n\n"
      "Registers a strided array; strides in bytes."},
+    {"_describe", channel_describe, METH_VARARGS,
+     "_describe(index, element, shape, column_major)\n--\n\nWhat connect compares beyond the MPI datatype."},
+    {"connect", channel_connect, METH_NOARGS,
+     "connect()\n--\n\nSettles once what MPI would match anew in every cycle. Optional; collective over the "
+     "communicator.\n\n"
+     "The k-th send is paired with the k-th receive of equal (source, dest, tag); sizes, element types and, where "
+     "both\n"
+     "ends are arrays of two or more dimensions, shapes and orders are compared. Then each message gets the "
+     "fastest\n"
+     "transport, see Operation. A receive may be longer than its send. Nothing can be registered afterwards.\n\n"
+     "Raises MatchError on every rank, naming each faulty operation on both sides, before anything is sent; the\n"
+     "channel then works as before, unconnected. StateError when it is active or connected."},
     {"start", channel_start, METH_NOARGS,
      "start()\n--\n\nStarts every operation: receives first, then sends, each in the order of registration.\n\n"
      "Local, returns at once. Raises StateError when the channel is active or freed."},
@@ -381,7 +434,8 @@ static PyMethodDef channel_methods[] = {
      "wait_any(timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; waits for "
      "it.\n\n"
      "None when nothing is active. With the last index the cycle is over."},
-    {"_operation", channel_operation, METH_O, "_operation(index)\n--\n\n(kind, peer, tag, nbytes, done)"},
+    {"_operation", channel_operation, METH_O,
+     "_operation(index)\n--\n\n(kind, peer, tag, nbytes, transport, done)"},
     {"free", channel_free, METH_NOARGS,
      "free()\n--\n\nFrees the requests and lets the buffers go. Local; does nothing the second time.\n\n"
      "Raises StateError when the channel is active."},
@@ -395,6 +449,7 @@ static PyGetSetDef channel_getset[] = {
      "went, (PROC_NULL, ANY_TAG, 0) for PROC_NULL.",
      NULL},
     {"active", channel_active, NULL, "True between start and the end of the cycle.", NULL},
+    {"connected", channel_connected, NULL, "True after connect().", NULL},
     {"freed", channel_freed, NULL, "True after free().", NULL},
     {"spin_us", channel_spin, NULL,
      "How long a wait polls before it yields the processor between polls, in microseconds: 0 where the node runs\n"

@@ -11,6 +11,7 @@ PyObject *raise_error(module_state *state, const pchan_error *err)
         case PCHAN_ERR_ARG: PyErr_SetString(PyExc_ValueError, err->message); break;
         case PCHAN_ERR_STATE: PyErr_SetString(state->state_error, err->message); break;
         case PCHAN_ERR_NOMEM: PyErr_SetString(PyExc_MemoryError, err->message); break;
+        case PCHAN_ERR_MATCH: PyErr_SetString(state->match_error, err->message); break;
         case PCHAN_ERR_RANGE: PyErr_SetString(state->range_error, err->message); break;
         case PCHAN_ERR_TIMEOUT: PyErr_SetString(state->wait_timeout, err->message); break;
         case PCHAN_ERR_SYSTEM: PyErr_SetString(PyExc_OSError, err->message); break;

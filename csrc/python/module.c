@@ -102,8 +102,12 @@ static int load_errors(module_state *state)
     state->wait_timeout = PyObject_GetAttrString(errors, "WaitTimeout");
     state->range_error = PyObject_GetAttrString(errors, "RangeError");
     state->mpi_error = PyObject_GetAttrString(errors, "MPIError");
+    state->match_error = PyObject_GetAttrString(errors, "MatchError");
     Py_DECREF(errors);
-    return state->state_error && state->wait_timeout && state->range_error && state->mpi_error ? 0 : -1;
+    return state->state_error && state->wait_timeout && state->range_error && state->mpi_error &&
+                   state->match_error
+               ? 0
+               : -1;
 }
 
 static int module_exec(PyObject *module)
@@ -113,6 +117,7 @@ static int module_exec(PyObject *module)
     int result = check_same_library(mpi);
     Py_DECREF(mpi);
     if (result < 0 || load_errors(PyModule_GetState(module)) < 0) return -1;
+    if (add_type(module, &shared_spec) < 0) return -1;
     if (add_type(module, &channel_spec) < 0 || add_type(module, &basis_spec) < 0) return -1;
     if (add_type(module, &qreduce_spec) < 0) return -1;
     char library[1024];
@@ -128,6 +133,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->wait_timeout);
     Py_VISIT(state->range_error);
     Py_VISIT(state->mpi_error);
+    Py_VISIT(state->match_error);
     return 0;
 }
 
@@ -138,6 +144,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->wait_timeout);
     Py_CLEAR(state->range_error);
     Py_CLEAR(state->mpi_error);
+    Py_CLEAR(state->match_error);
     return 0;
 }
 

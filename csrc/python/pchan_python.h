@@ -13,7 +13,7 @@
 #include "../pchan.h"
 
 typedef struct module_state {
-    PyObject *state_error, *wait_timeout, *range_error, *mpi_error; /* classes of pchan.errors */
+    PyObject *state_error, *wait_timeout, *range_error, *mpi_error, *match_error; /* classes of pchan.errors */
 } module_state;
 
 extern struct PyModuleDef pchan_module;
@@ -23,6 +23,7 @@ module_state *state_of(PyTypeObject *type);
 
 /* The type specs, one file per type. */
 extern PyType_Spec channel_spec; /* channel_type.c */
+extern PyType_Spec shared_spec;  /* shared_type.c */
 extern PyType_Spec basis_spec;   /* basis_type.c */
 extern PyType_Spec qreduce_spec; /* qreduce_type.c */
 
@@ -39,7 +40,7 @@ extern PyType_Spec qreduce_spec; /* qreduce_type.c */
 
 /* errors.c: sets the Python exception that fits err and returns NULL.
  *   ARG ValueError, STATE StateError, NOMEM MemoryError, RANGE RangeError, MPI MPIError,
- *   TIMEOUT WaitTimeout, SYSTEM OSError. */
+ *   TIMEOUT WaitTimeout, SYSTEM OSError, MATCH MatchError. */
 PyObject *raise_error(module_state *state, const pchan_error *err);
 
 /* convert.c: 0 on success, -1 with a Python exception set. */
