@@ -81,9 +81,9 @@ static void move_bundle(const pch_bundle *b, bool into)
         if (p->mover)
             p->mover->move(p->mover, p->memory, b->data + p->offset, p->bytes, into);
         else if (into)
-            memcpy(b->data + p->offset, p->memory, p->bytes);
+            pch_copy(b->data + p->offset, p->memory, p->bytes);
         else
-            memcpy(p->memory, b->data + p->offset, p->bytes);
+            pch_copy(p->memory, b->data + p->offset, p->bytes);
     }
 }
 

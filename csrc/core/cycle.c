@@ -114,6 +114,7 @@ pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err)
     if (status != PCHAN_OK) goto done;
     if (!channel->runs_current) find_runs(channel);
     for (int i = 0; i < channel->n && channel->n_real; i++) channel->statuses[i].MPI_ERROR = MPI_SUCCESS;
+    pch_backoff_init(&channel->backoff, channel->spin_ns, -1);
     channel->one_by_one = false;
     channel->requests_done = channel->n_real == 0;
     channel->active = true;
@@ -221,10 +222,10 @@ static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *er
 }
 
 /* A wait in vain lets everything else in this process move: other channels, and MPI. */
-static void be_patient(pchan_channel *channel)
+static void be_patient(pchan_channel *channel, bool sleepy)
 {
     enum { POLLS_PER_ROUND = 32 };
-    if (++channel->idle_polls % POLLS_PER_ROUND) return;
+    if (++channel->idle_polls % POLLS_PER_ROUND && !sleepy) return;
     pch_connections_move(channel->connection);
     int flag;
     if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
@@ -281,13 +282,12 @@ static pchan_status check_active(const pchan_channel *channel, const char *what,
 /* Polls until the cycle is over or the time is. */
 static pchan_status poll_for(pchan_channel *channel, int64_t budget_ns, bool *finished, pchan_error *err)
 {
-    pch_backoff backoff;
-    pch_backoff_init(&backoff, channel->spin_ns, budget_ns);
+    pch_backoff_resume(&channel->backoff, budget_ns);
     do {
         pchan_status status = poll(channel, finished, err);
         if (status != PCHAN_OK || *finished) return status;
-        be_patient(channel);
-    } while (pch_backoff_next(&backoff));
+        be_patient(channel, channel->backoff.sleepy);
+    } while (pch_backoff_next(&channel->backoff));
     return PCHAN_OK;
 }
 
@@ -302,7 +302,7 @@ pchan_status pchan_channel_poll(pchan_channel *channel, int64_t budget_ns, int *
     if (over)
         status = finish(channel, err);
     else if (budget_ns == 0)
-        be_patient(channel);
+        be_patient(channel, false);
     *finished = over;
 done:
     pch_channel_leave(channel);
@@ -334,14 +334,13 @@ pchan_status pchan_channel_wait_any(pchan_channel *channel, int64_t timeout_ns, 
     if (!channel->active && !channel->broken) goto done;
     PCH_TRY(check_active(channel, "wait_any", err));
     if (!channel->one_by_one) begin_one_by_one(channel);
-    pch_backoff backoff;
     bool finished = channel->n_left == 0;
-    pch_backoff_init(&backoff, channel->spin_ns, timeout_ns);
+    pch_backoff_resume(&channel->backoff, timeout_ns);
     while (channel->n_taken == channel->n_ready && !finished) {
         PCH_TRY(poll(channel, &finished, err));
         if (channel->n_taken < channel->n_ready || finished) break;
-        be_patient(channel);
-        if (!pch_backoff_next(&backoff)) {
+        be_patient(channel, channel->backoff.sleepy);
+        if (!pch_backoff_next(&channel->backoff)) {
             status = fail_timeout(channel, err);
             goto done;
         }

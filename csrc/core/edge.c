@@ -45,7 +45,7 @@ static inline void copy_bytes(void *to, const void *from, size_t n)
         case 4: memcpy(to, from, 4); break;
         case 8: memcpy(to, from, 8); break;
         case 16: memcpy(to, from, 16); break;
-        default: memcpy(to, from, n);
+        default: pch_copy(to, from, n);
     }
 }
 
@@ -91,9 +91,9 @@ static void try_large(pch_edge *edge, pch_large *large, uint64_t cycle, bool out
         if (!large->reach) {
             error = pch_cma_copy(large->pid, large->local, large->remote, large->bytes, outgoing);
         } else if (outgoing) {
-            memmove(large->reach, large->local, large->bytes); /* to oneself the two may overlap */
+            pch_copy(large->reach, large->local, large->bytes);
         } else {
-            memmove(large->local, large->reach, large->bytes);
+            pch_copy(large->local, large->reach, large->bytes);
         }
         atomic_store_explicit(&claim->error, error, memory_order_relaxed);
         atomic_store_explicit(&claim->done, cycle, memory_order_release);

@@ -65,6 +65,7 @@ struct pchan_channel {
     pch_connection *connection; /* NULL: every message by MPI */
     char *mismatch;             /* what the last connect found; NULL: nothing */
     unsigned idle_polls;
+    pch_backoff backoff; /* of this cycle's waits */
 
     _Atomic int busy; /* pch_busy: who is inside */
     bool active, finalized, abandoned, broken;

@@ -98,8 +98,12 @@ bool pch_edge_poll_out(pch_edge *edge, uint64_t cycle);
 void pch_edge_start_in(pch_edge *edge, uint64_t cycle);
 bool pch_edge_poll_in(pch_edge *edge, uint64_t cycle);
 
-/* ---- copy.c: a strided array's way into a slot ---- */
+/* ---- copy.c ---- */
 
+/* memmove, but fast for every alignment. */
+void pch_copy(void *to, const void *from, size_t n);
+
+/* A strided array's way into a slot and out of it. */
 typedef struct pch_strides {
     pch_mover mover; /* first */
     int n_dims;

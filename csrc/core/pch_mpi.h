@@ -86,13 +86,17 @@ int pch_comm_take_tags(pch_comm *comm, int n);
 
 int64_t pch_now_ns(void); /* monotonic */
 
-/* Spin, then yield: `pch_backoff` returns once per poll; after spin_ns it yields the processor.
- * Returns false when timeout_ns (< 0: none) is over. */
+/* Spin, then yield, then sleep: `pch_backoff` returns once per poll; after spin_ns it yields the processor, and
+ * after 50 ms it sleeps for 50 us at a time. Returns false when timeout_ns (< 0: none) is over. */
 typedef struct pch_backoff {
-    int64_t start_ns, spin_ns, timeout_ns;
+    int64_t start_ns, call_ns; /* first poll; first one since resume; -1: not yet */
+    int64_t spin_ns, timeout_ns;
     unsigned polls;
+    bool sleepy;
 } pch_backoff;
 void pch_backoff_init(pch_backoff *backoff, int64_t spin_ns, int64_t timeout_ns);
+/* The same wait goes on in another call with its own timeout. */
+void pch_backoff_resume(pch_backoff *backoff, int64_t timeout_ns);
 bool pch_backoff_next(pch_backoff *backoff);
 
 /* ---- datatype.c ---- */
