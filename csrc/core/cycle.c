@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A channel's cycle: start, then poll until every operation is done. The usual cycle is a few
- * MPI_Startall and a loop of MPI_Testall; wait_any, timeouts and errors switch the rest of the
- * cycle to an MPI_Test for each operation ("one by one").
+ * MPI_Startall, a loop of MPI_Test on the last receive, then one of MPI_Testall; wait_any, timeouts
+ * and errors switch the rest of the cycle to an MPI_Test for each operation ("one by one").
  */
 #include "pch_channel.h"
 
@@ -46,7 +46,12 @@ static void find_runs_of(pchan_channel *channel, pchan_kind kind)
 static void find_runs(pchan_channel *channel)
 {
     channel->n_runs = 0;
+    channel->last_recv = -1;
     find_runs_of(channel, PCHAN_RECV);
+    if (channel->n_runs) {
+        const pch_run *last = &channel->runs[channel->n_runs - 1];
+        channel->last_recv = last->first + last->count - 1;
+    }
     find_runs_of(channel, PCHAN_SEND);
     channel->runs_current = true;
 }
@@ -64,6 +69,17 @@ static void give_up_from(pchan_channel *channel, int first_run, int code)
     }
 }
 
+static void mark_done(pchan_channel *channel, int index, const MPI_Status *status, int code)
+{
+    pch_operation *op = &channel->operations[index];
+    if (op->done) return;
+    op->done = true;
+    op->mpi_code = code;
+    channel->n_left--;
+    channel->statuses[index] = *status;
+    if (code == MPI_SUCCESS) channel->ready[channel->n_ready++] = index;
+}
+
 static void begin_one_by_one(pchan_channel *channel)
 {
     channel->one_by_one = true;
@@ -79,6 +95,7 @@ static void begin_one_by_one(pchan_channel *channel)
             channel->n_left--;
         }
     }
+    if (channel->last_is_done) mark_done(channel, channel->last_recv, &channel->last_status, MPI_SUCCESS);
 }
 
 static int start_runs(pchan_channel *channel, int *failed_run)
@@ -115,7 +132,7 @@ pchan_status pchan_channel_start(pchan_channel *channel, pchan_error *err)
     if (!channel->runs_current) find_runs(channel);
     for (int i = 0; i < channel->n && channel->n_real; i++) channel->statuses[i].MPI_ERROR = MPI_SUCCESS;
     pch_backoff_init(&channel->backoff, channel->spin_ns, -1);
-    channel->one_by_one = false;
+    channel->one_by_one = channel->last_is_done = false;
     channel->requests_done = channel->n_real == 0;
     channel->active = true;
     int failed_run = 0, code = start_runs(channel, &failed_run);
@@ -134,17 +151,6 @@ done:
 }
 
 /* ---- poll ---- */
-
-static void mark_done(pchan_channel *channel, int index, const MPI_Status *status, int code)
-{
-    pch_operation *op = &channel->operations[index];
-    if (op->done) return;
-    op->done = true;
-    op->mpi_code = code;
-    channel->n_left--;
-    channel->statuses[index] = *status;
-    if (code == MPI_SUCCESS) channel->ready[channel->n_ready++] = index;
-}
 
 static pchan_status break_channel(pchan_channel *channel, int code, const char *call, pchan_error *err)
 {
@@ -174,7 +180,7 @@ static void sort_statuses(pchan_channel *channel)
 {
     begin_one_by_one(channel);
     for (int i = 0; i < channel->n; i++) {
-        if (channel->operations[i].done) continue;
+        if (channel->operations[i].done || channel->requests[i] == MPI_REQUEST_NULL) continue;
         MPI_Status s = channel->statuses[i];
         if (s.MPI_ERROR != MPI_ERR_PENDING) mark_done(channel, i, &s, s.MPI_ERROR);
     }
@@ -188,9 +194,26 @@ static bool any_error(const pchan_channel *channel)
     return false;
 }
 
+/* Is the receive that was started last still on its way? MPI_Testall looks at every request in every
+ * poll: with 16 messages each way that takes 1.6 times as long as waiting for the last receive first. */
+static bool last_is_pending(pchan_channel *channel)
+{
+    int last = channel->last_recv, flag = 0;
+    if (last < 0 || channel->last_is_done) return false;
+    int code = MPI_Test(&channel->requests[last], &flag, &channel->last_status);
+    if (code != MPI_SUCCESS) {
+        begin_one_by_one(channel);
+        mark_done(channel, last, &channel->last_status, code);
+    } else if (flag) {
+        channel->last_is_done = true; /* MPI_Testall will give an empty status for it */
+    }
+    return !flag;
+}
+
 /* One look at the requests; requests_done or one_by_one tells what came of it. */
 static pchan_status poll_requests(pchan_channel *channel, pchan_error *err)
 {
+    if (last_is_pending(channel) || channel->one_by_one) return PCHAN_OK;
     int flag = 0, code = MPI_Testall(channel->n, channel->requests, &flag, channel->statuses);
     if (code == MPI_SUCCESS && !flag) return PCHAN_OK;
     int class = MPI_SUCCESS;
@@ -202,6 +225,7 @@ static pchan_status poll_requests(pchan_channel *channel, pchan_error *err)
         sort_statuses(channel);
     else
         channel->requests_done = true;
+    if (channel->last_is_done) channel->statuses[channel->last_recv] = channel->last_status;
     return PCHAN_OK;
 }
 

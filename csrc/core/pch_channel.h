@@ -61,6 +61,9 @@ struct pchan_channel {
     pch_run *runs; /* receives first, then sends */
     int n_runs;
     bool runs_current;
+    int last_recv;     /* the receive that is started last; -1: none */
+    bool last_is_done; /* in this cycle, and last_status is its status */
+    MPI_Status last_status;
 
     pch_connection *connection; /* NULL: every message by MPI */
     char *mismatch;             /* what the last connect found; NULL: nothing */
