@@ -242,7 +242,7 @@ static pchan_status register_plain(pchan_channel *channel, pchan_kind kind, void
     if (status != PCHAN_OK) goto done;
     PCH_TRY(type_bytes(datatype, count, &op.bytes, err));
     bool owned = true;
-    if (count > INT_MAX) {
+    if (count > pch_longest_count) {
         PCH_TRY(pch_type_large(count, datatype, &type, err));
         count = 1;
     } else {

@@ -6,6 +6,8 @@
  */
 #include "pch_mpi.h"
 
+int pch_longest_count = 1 << 30;
+
 static void free_type(MPI_Datatype *type, bool owned)
 {
     if (owned && *type != MPI_DATATYPE_NULL) MPI_Type_free(type);
@@ -15,24 +17,24 @@ static void free_type(MPI_Datatype *type, bool owned)
 /* Replaces *type by a type made of it; the old one is freed when it was ours. */
 static pchan_status wrap(int64_t n, int64_t stride_bytes, MPI_Datatype *type, bool *owned, pchan_error *err)
 {
-    enum { LONGEST = 1 << 30 };
+    const int longest = pch_longest_count;
     MPI_Datatype outer = MPI_DATATYPE_NULL;
     pchan_status status;
-    if (n <= LONGEST) {
+    if (n <= longest) {
         status = PCH_MPI(MPI_Type_create_hvector((int)n, 1, (MPI_Aint)stride_bytes, *type, &outer),
                          "MPI_Type_create_hvector", err);
     } else {
-        /* n = whole * LONGEST + rest, as a struct of two pieces */
-        int64_t whole = n / LONGEST, rest = n % LONGEST;
+        /* n = whole * longest + rest, as a struct of two pieces */
+        int64_t whole = n / longest, rest = n % longest;
         MPI_Datatype pieces[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL}, chunk = MPI_DATATYPE_NULL;
         int lengths[2] = {1, 1};
-        MPI_Aint places[2] = {0, (MPI_Aint)(whole * LONGEST * stride_bytes)};
-        int code = MPI_Type_create_hvector(LONGEST, 1, (MPI_Aint)stride_bytes, *type, &chunk);
+        MPI_Aint places[2] = {0, (MPI_Aint)(whole * longest * stride_bytes)};
+        int code = MPI_Type_create_hvector(longest, 1, (MPI_Aint)stride_bytes, *type, &chunk);
         if (!code)
-            code = MPI_Type_create_hvector((int)whole, 1, (MPI_Aint)(LONGEST * stride_bytes), chunk, &pieces[0]);
+            code = MPI_Type_create_hvector((int)whole, 1, (MPI_Aint)(longest * stride_bytes), chunk, &pieces[0]);
         if (!code) code = MPI_Type_create_hvector((int)rest, 1, (MPI_Aint)stride_bytes, *type, &pieces[1]);
         if (!code) code = MPI_Type_create_struct(2, lengths, places, pieces, &outer);
-        status = PCH_MPI(code, "a datatype of more than 2^30 elements", err);
+        status = PCH_MPI(code, "a datatype of a long message", err);
         free_type(&chunk, true);
         free_type(&pieces[0], true);
         free_type(&pieces[1], true);

@@ -101,6 +101,10 @@ bool pch_backoff_next(pch_backoff *backoff);
 
 /* ---- datatype.c ---- */
 
+/* MPI's counts are int: more elements than this travel as one element of a datatype made of pieces.
+ * A variable, so that a test can see to it with short messages. */
+extern int pch_longest_count;
+
 /* A committed type for n elements of `element` (n may exceed 2^31 - 1), or for a strided array. */
 pchan_status pch_type_large(int64_t n, MPI_Datatype element, MPI_Datatype *type, pchan_error *err);
 pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pchan_error *err);
