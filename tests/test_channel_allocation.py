@@ -112,7 +112,8 @@ PROGRAM = """
         cycles(n)
     ctypes.memmove(snapshots[3], counts, ctypes.sizeof(counts))
     few, many = ([snapshots[k + 1][m] - snapshots[k][m] for m in (PCHAN, PYTHON, OTHERS)] for k in (1, 2))
-    print(*few, *many)
+    for figures in comm.gather(few + many) or ():
+        print(*figures)
     """
 
 

@@ -132,20 +132,53 @@ def test_bad_timeouts(comm, timeout):
         ch.wait(float("inf"))
 
 
-def test_truncation_is_named_and_everything_else_finishes(comm):
-    small, other = np.zeros(1), np.zeros(3)
+def by_test(ch):
+    while not ch.test():
+        pass
+
+
+def by_wait_any(ch):
+    while ch.wait_any() is not None:
+        pass
+
+
+def by_short_waits(ch):
+    while True:
+        try:
+            return ch.wait(timeout=1e-4)
+        except pchan.WaitTimeout:
+            pass
+
+
+@pytest.mark.parametrize("finish", [pchan.Channel.wait, by_test, by_wait_any, by_short_waits])
+@pytest.mark.parametrize("n", [4, 50_000])  # eager and rendezvous
+@pytest.mark.parametrize("place", [0, 1, 2])  # the last receive has a way of its own through the core
+def test_truncation_is_named_and_everything_else_finishes(comm, finish, n, place):
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    out = np.arange(float(n)) + comm.rank
+    into = [np.zeros(n // 2 if k == place else n) for k in range(3)]
     ch = pchan.Channel(comm)
-    ch.recv_init(small, comm.rank, 1)
-    ch.recv_init(other, comm.rank, 2)
-    ch.send_init(np.arange(4.0), comm.rank, 1)
-    ch.send_init(np.arange(3.0), comm.rank, 2)
-    for _ in range(2):
-        other[:] = -1
+    for k in range(3):
+        ch.recv_init(into[k], left, k)
+    for k in range(3):
+        ch.send_init(out, right, k)
+    for _ in range(3):
+        for array in into:
+            array[:] = -1
         ch.start()
-        with pytest.raises(pchan.MPIError, match=r"operation 0 \(recv from") as caught:
-            ch.wait()
+        text = rf"operation {place} \(recv from {left}, tag {place}, {8 * (n // 2)} bytes\): Message truncated"
+        with pytest.raises(pchan.MPIError, match=text) as caught:
+            finish(ch)
+        assert "stack" not in str(caught.value)
         assert caught.value.Get_error_class() == MPI.ERR_TRUNCATE and isinstance(caught.value, MPI.Exception)
-        assert np.array_equal(other, [0, 1, 2]) and not ch.active
+        assert not ch.active and ch.wait_any() is None
+        for k in range(3):
+            source, tag, nbytes = ch.statuses[k]
+            assert (source, tag) == (left, k) and ch.statuses[3 + k] == (comm.rank, k, 8 * n)
+            if k != place:
+                assert np.array_equal(into[k], np.arange(float(n)) + left) and nbytes == 8 * n
+            else:
+                assert 0 <= nbytes <= 8 * n
     ch.free()
 
 

@@ -39,7 +39,9 @@ LONG = """
             assert ch.statuses == [(0, 0, n)]
         assert a[marks].tolist() == [1, 2, 3, 4, 5, 6]
         assert comm.rank == 0 or np.count_nonzero(a) == 6
-    print("good")
+    comm.Barrier()
+    if comm.rank == 0:
+        print("good")
     """
 
 
@@ -48,4 +50,4 @@ def test_more_than_two_gib():
     if available_bytes() < NEEDED:
         pytest.skip(f"less than {NEEDED // GIB} GiB of memory free")
     run = run_mpi(2, LONG)
-    assert run.stdout.split() == ["good", "good"], run.stdout + run.stderr
+    assert run.stdout.split() == ["good"], run.stdout + run.stderr

@@ -28,6 +28,16 @@ static bool may_join(const pchan_channel *channel, const pch_run *r, int i)
     return true;
 }
 
+/* What a failed operation shows where MPI leaves its status as it was. */
+static MPI_Status blank_status(const pch_operation *op)
+{
+    MPI_Status status;
+    memset(&status, 0, sizeof status);
+    status.MPI_SOURCE = op->peer;
+    status.MPI_TAG = op->tag;
+    return status;
+}
+
 static void find_runs_of(pchan_channel *channel, pchan_kind kind)
 {
     pch_run *last = NULL;
@@ -51,22 +61,10 @@ static void find_runs(pchan_channel *channel)
     if (channel->n_runs) {
         const pch_run *last = &channel->runs[channel->n_runs - 1];
         channel->last_recv = last->first + last->count - 1;
+        channel->last_status = blank_status(&channel->operations[channel->last_recv]);
     }
     find_runs_of(channel, PCHAN_SEND);
     channel->runs_current = true;
-}
-
-/* Operations from `run` on were not started: they count as failed, the others go on. */
-static void give_up_from(pchan_channel *channel, int first_run, int code)
-{
-    for (int r = first_run; r < channel->n_runs; r++) {
-        for (int k = 0; k < channel->runs[r].count; k++) {
-            pch_operation *op = &channel->operations[channel->runs[r].first + k];
-            op->mpi_code = code;
-            op->done = true;
-            channel->n_left--;
-        }
-    }
 }
 
 static void mark_done(pchan_channel *channel, int index, const MPI_Status *status, int code)
@@ -78,6 +76,18 @@ static void mark_done(pchan_channel *channel, int index, const MPI_Status *statu
     channel->n_left--;
     channel->statuses[index] = *status;
     if (code == MPI_SUCCESS) channel->ready[channel->n_ready++] = index;
+}
+
+/* Operations from `run` on were not started: they count as failed, the others go on. */
+static void give_up_from(pchan_channel *channel, int first_run, int code)
+{
+    for (int r = first_run; r < channel->n_runs; r++) {
+        for (int k = 0; k < channel->runs[r].count; k++) {
+            int i = channel->runs[r].first + k;
+            MPI_Status blank = blank_status(&channel->operations[i]);
+            mark_done(channel, i, &blank, code);
+        }
+    }
 }
 
 static void begin_one_by_one(pchan_channel *channel)
@@ -165,7 +175,7 @@ static void poll_each(pchan_channel *channel)
     for (int i = 0; i < channel->n && channel->n_left > 0; i++) {
         if (channel->operations[i].done) continue;
         int flag = 0, code = MPI_SUCCESS;
-        MPI_Status status = {0};
+        MPI_Status status = blank_status(&channel->operations[i]);
         if (channel->requests[i] != MPI_REQUEST_NULL) {
             code = MPI_Test(&channel->requests[i], &flag, &status);
         } else {

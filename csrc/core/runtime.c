@@ -102,8 +102,9 @@ pchan_status pch_fail_mpi(pchan_error *err, int code, const char *what)
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     int length;
     MPI_Error_string(code, text, &length);
-    char *newline = strchr(text, '\n'); /* MPICH appends its call stack */
-    if (newline) *newline = '\0';
+    char *stack = strstr(text, ", error stack"); /* MPICH appends its calls */
+    if (!stack) stack = strchr(text, '\n');
+    if (stack) *stack = '\0';
     pch_fail(err, PCHAN_ERR_MPI, "%s: %s", what, text);
     if (err) err->mpi_code = code;
     return PCHAN_ERR_MPI;
