@@ -37,8 +37,8 @@ def sample(
 ) -> tuple[dict[str, int], dict[str, npt.NDArray[np.float64]]]:
     """Cycles a sample, and microseconds a cycle by repetition (the slowest rank's), for each system. Collective.
 
-    All systems are measured once in every repetition, in another order each time, so that a disturbance meets all of
-    them alike. A sample is as many cycles as take about `sample_ns`; before it come some cycles that
+    All systems are measured once in every repetition, in another order each time, so that a disturbance meets all
+    of them alike. A sample is as many cycles as take about `sample_ns`; before it come some cycles that
     do not count, and a barrier.
     """
     names = list(systems)

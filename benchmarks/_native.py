@@ -1,4 +1,4 @@
-"""Builds c/channel_loops.c with csrc/core into a shared library, with the MPI compiler of mpi4py's MPI, and loads it."""
+"""c/channel_loops.c and csrc/core as a shared library: built with the compiler of mpi4py's MPI, and loaded."""
 
 from __future__ import annotations
 

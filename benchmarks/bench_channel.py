@@ -2,8 +2,8 @@
 
     mpiexec -n 2 python benchmarks/bench_channel.py [--full] [--json FILE]
 
-Every rank sends to rank + 1 and receives from rank - 1, a number of messages (pairs) of some bytes each; a cycle is
-one start and one wait; all is registered before. README.md in this folder has figures and what they mean.
+Every rank sends to rank + 1 and receives from rank - 1, a number of messages (pairs) of some bytes each; a cycle
+is one start and one wait; all is registered before. README.md in this folder has figures and what they mean.
 """
 
 from __future__ import annotations
@@ -144,9 +144,8 @@ def main() -> None:
     for row in reached:
         verdict = "reached" if row["reached"] else "MISSED"
         print(f"  {row['system']:16} {row['what']:46} {row['value']:7.3f}  goal {row['goal']:7} {verdict}")
-    print(
-        f"\n{facts['ranks']} ranks, {'pinned' if facts['pinned'] else 'not pinned'}; {facts['cpu']}; {facts['mpi']}"
-    )
+    pinning = "pinned" if facts["pinned"] else "not pinned"
+    print(f"\n{facts['ranks']} ranks, {pinning}; {facts['cpu']}; {facts['mpi']}")
     print(f"{time.perf_counter() - begin:.0f} s")
     if arguments.json:
         grid = {"one_tag": not arguments.own_tags, "form": arguments.form}

@@ -375,7 +375,7 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_operation(const pchan_chann
 /* The message that operation `index` moved in the last finished cycle: for a receive the
  * source, the tag and the bytes that came; for a send this rank, its tag and its bytes; with
  * MPI_PROC_NULL (MPI_PROC_NULL, MPI_ANY_TAG, 0). Local. ARG; STATE before the end of the first
- * cycle and while active. */
+ * cycle, while active and after MPI_Finalize. */
 typedef struct pchan_message {
     int source;
     int tag;

@@ -7,6 +7,7 @@ Fortran-ordered array arrives with the same element at the same index. Strided v
 from __future__ import annotations
 
 import hashlib
+import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,11 +84,16 @@ def _on_device(buf: Any) -> bool:
 
 
 def _holder(array: Any) -> Any:
-    """A buffer export of the array. datetime64 and the like have none; the reference must do."""
+    """A buffer export of the array; datetime64 and the like have none, so the reference must do. The weak
+    references are for resize(refcheck=False), which NumPy refuses only to arrays that have one."""
+    owners, owner = [], array
+    while isinstance(owner, np.ndarray):
+        owners.append(weakref.ref(owner))
+        owner = owner.base
     try:
-        return memoryview(array)
+        return memoryview(array), owners
     except (ValueError, TypeError, BufferError):
-        return array
+        return array, owners
 
 
 def _predefined(dtype: np.dtype[Any]) -> MPI.Datatype | None:

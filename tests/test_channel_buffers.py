@@ -197,6 +197,64 @@ def test_refused_buffers(comm):
             assert len(ch) == 0
 
 
+class Device:
+    """Stands for an array of CuPy or PyTorch in a GPU's memory."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+    def __dlpack_device__(self):
+        return self.dlpack_device
+
+
+CUDA_INTERFACE = {"shape": (3,), "typestr": "<f8", "data": (1 << 40, False), "version": 3}
+DEVICES = {
+    "cuda interface": Device(__cuda_array_interface__=CUDA_INTERFACE, dlpack_device=(1, 0)),
+    "cuda by dlpack": Device(dlpack_device=(2, 0)),
+    "rocm by dlpack": Device(dlpack_device=(10, 1)),
+}
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_device_arrays_are_refused_with_advice(comm, name):
+    array = DEVICES[name]
+    with pchan.Channel(comm) as ch:
+        for buf in (array, [array, MPI.DOUBLE], [array, 1, MPI.DOUBLE], (array, (1, 0), "d")):
+            for init, word in ((ch.send_init, "send_init"), (ch.recv_init, "recv_init")):
+                with pytest.raises(
+                    TypeError, match=rf"{word} .*Device lies in a device's memory: copy it to a NumPy"
+                ):
+                    init(buf, comm.rank)
+        assert len(ch) == 0
+
+
+def test_host_arrays_that_speak_dlpack_travel(comm):
+    class Host(bytearray):
+        def __dlpack_device__(self):
+            return 1, 0
+
+    into = bytearray(3)
+    exchange_with_self(comm, Host(b"abc"), into)
+    assert into == b"abc"
+
+
+@pytest.mark.parametrize("dtype", ["f8", "M8[s]"])
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[1:3], np.s_[::2], np.s_[::-2]])
+@pytest.mark.parametrize("spec", [False, True])
+def test_resize_is_refused(comm, dtype, view, spec):
+    """Of the array and of those it is a view of, refcheck=False included, until free."""
+    a = np.zeros(8, dtype=dtype)
+    if spec and (dtype != "f8" or not a[view].flags.c_contiguous):
+        return
+    ch = pchan.Channel(comm)
+    ch.recv_init([a[view], MPI.DOUBLE] if spec else a[view], comm.rank)
+    for check in (True, False):
+        with pytest.raises(ValueError, match="cannot resize"):
+            a.resize(1000, refcheck=check)
+    ch.free()
+    a.resize(1000, refcheck=False)
+
+
 def test_buffers_live_until_free(comm):
     a = np.arange(3.0)
     ch = pchan.Channel(comm)

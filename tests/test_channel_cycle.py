@@ -142,6 +142,41 @@ def test_wait_any_gives_every_index_once_and_ends_the_cycle(comm):
     ch.free()
 
 
+def test_wait_any_lets_a_rank_compute_on_what_has_come(comm):
+    """The second message of a peer is sent only after rank 0 has computed on the first: to wait for all would hang."""
+    peers = range(1, comm.size) if comm.size > 1 else [0]
+    out, into = np.zeros((2, 3)), np.full((comm.size, 2, 3), -1.0)
+    with pchan.Channel(comm) as gather, pchan.Channel(comm) as second:
+        if comm.rank == 0:
+            for peer in peers:
+                for k in range(2):
+                    gather.recv_init(into[peer, k], peer, k)
+        if comm.rank in peers:
+            gather.send_init(out[0], 0, 0)
+            second.send_init(out[1], 0, 1)
+        for cycle in range(3):
+            into[:], order = -1, []
+            out[:] = [[10.0 * comm.rank + cycle], [10.0 * comm.rank + cycle + 0.5]]
+            gather.start()
+            if comm.rank == 0:
+                while (i := gather.wait_any(timeout=30)) is not None:
+                    kind, peer, tag, *_ = gather[i]
+                    if kind == "send":
+                        continue
+                    order.append((peer, tag))
+                    assert np.all(into[peer, tag] == 10 * peer + cycle + tag / 2)  # the computation
+                    if tag == 0 and peer:
+                        comm.send("computed", peer)
+                    elif tag == 0:
+                        second.exchange()
+                assert sorted(order) == [(peer, k) for peer in peers for k in range(2)]
+                assert all(order.index((peer, 0)) < order.index((peer, 1)) for peer in peers)
+            else:
+                assert comm.recv(source=0) == "computed"
+                second.exchange()
+                gather.wait()
+
+
 def test_test_loop_finishes(comm):
     left, right = neighbours(comm)
     out, into = np.full(100_000, float(comm.rank)), np.zeros(100_000)

@@ -395,7 +395,8 @@ pchan_status pchan_channel_operation(const pchan_channel *channel, int index, pc
 pchan_status pchan_channel_message(const pchan_channel *channel, int index, pchan_message *message,
                                    pchan_error *err)
 {
-    pchan_status status = check_index(channel, index, err);
+    pchan_status status = pch_runtime_check("statuses", err);
+    if (status == PCHAN_OK) status = check_index(channel, index, err);
     if (status != PCHAN_OK) return status;
     const pch_operation *op = &channel->operations[index];
     if (channel->active ? !(channel->one_by_one && op->done) : channel->n_cycles == 0) {
