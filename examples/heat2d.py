@@ -3,16 +3,29 @@
 mpiexec -n 4 python -m pchan.examples.heat2d
 """
 
+from __future__ import annotations
+
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 import pchan
 
+Array = npt.NDArray[np.float64]
 
-def initial(n):
+
+class Exchanger(Protocol):
+    """A Channel, or the same by mpi4py."""
+
+    def exchange(self) -> None: ...
+    def free(self) -> None: ...
+
+
+def initial(n: int) -> Array:
     """A warm corner in a square of n x n with a cold rim."""
     u = np.zeros((n, n))
     u[1 : n // 2, 1 : n // 3] = 1.0
@@ -20,14 +33,14 @@ def initial(n):
     return u
 
 
-def advance(u, new):
+def advance(u: Array, new: Array) -> None:
     """One explicit step of the interior."""
     new[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.2 * (
         u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
     )
 
 
-def halo(cart, u):
+def halo(cart: MPI.Cartcomm, u: Array) -> list[tuple[Array, Array, int]]:
     """[(edge to send, halo to receive, neighbour)] of all four sides; columns are strided views."""
     north, south = cart.Shift(0, 1)
     west, east = cart.Shift(1, 1)
@@ -39,7 +52,7 @@ def halo(cart, u):
     ]
 
 
-def by_channel(cart, arrays):
+def by_channel(cart: MPI.Cartcomm, arrays: Sequence[Array]) -> list[pchan.Channel]:
     """A Channel for each of the two arrays that take turns."""
     channels = []
     for u in arrays:
@@ -54,28 +67,30 @@ def by_channel(cart, arrays):
 class ByPrequest:
     """The same by mpi4py's persistent requests, with its own vector types for the columns."""
 
-    def __init__(self, cart, u):
+    def __init__(self, cart: MPI.Cartcomm, u: Array) -> None:
         rows = u.shape[0] - 2
         self.column = MPI.DOUBLE.Create_vector(rows, 1, u.shape[1]).Commit()
-        flat, self.requests = u.reshape(-1), []
+        flat = u.reshape(-1)
+        self.requests: list[MPI.Prequest] = []
         for edge, rim, neighbour in halo(cart, u):
-            for make, side in ((cart.Recv_init, rim), (cart.Send_init, edge)):
+            for kind, side in (("recv", rim), ("send", edge)):
                 start = (side.__array_interface__["data"][0] - u.__array_interface__["data"][0]) // 8
                 contiguous = side.strides[0] == 8
                 spec = [flat[start:], len(side) if contiguous else 1, MPI.DOUBLE if contiguous else self.column]
-                self.requests.append(make(spec, neighbour))
+                request = cart.Recv_init(spec, neighbour) if kind == "recv" else cart.Send_init(spec, neighbour)
+                self.requests.append(request)
 
-    def exchange(self):
+    def exchange(self) -> None:
         MPI.Prequest.Startall(self.requests)
         MPI.Prequest.Waitall(self.requests)
 
-    def free(self):
+    def free(self) -> None:
         for request in self.requests:
             request.Free()
         self.column.Free()
 
 
-def solve(exchangers, arrays, n_steps):
+def solve(exchangers: Sequence[Exchanger], arrays: Sequence[Array], n_steps: int) -> float:
     """Seconds spent in halo exchange. The result is in arrays[n_steps % 2]."""
     seconds = 0.0
     for step in range(n_steps):
@@ -95,7 +110,8 @@ def run(comm: MPI.Intracomm, n: int = 66, n_steps: int = 400) -> dict[str, Any]:
     for d, place in zip(dims, cart.coords, strict=True):
         cuts = np.linspace(1, n - 1, d + 1).astype(int)
         mine.append(slice(cuts[place] - 1, cuts[place + 1] + 1))
-    seconds, parts = {}, {}
+    seconds: dict[str, float] = {}
+    parts: dict[str, Array] = {}
     for name in ("mpi4py", "pchan", "mpi4py", "pchan"):
         arrays = [whole[0][tuple(mine)].copy() for _ in range(2)]
         exchangers = by_channel(cart, arrays) if name == "pchan" else [ByPrequest(cart, u) for u in arrays]

@@ -112,16 +112,3 @@ def test_the_public_names():
     assert callable(pchan.gram) and pchan.__version__
     assert issubclass(pchan.StateError, RuntimeError) and issubclass(pchan.MatchError, ValueError)
     assert issubclass(pchan.RangeError, ArithmeticError)
-
-
-def test_stubs_name_what_the_extension_has():
-    import ast
-
-    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            cls = getattr(pchan._core, node.name)
-            stub = {n.name for n in node.body if isinstance(n, ast.FunctionDef)} - {"__new__", "__len__"}
-            real = {n for n in vars(cls) if not n.startswith("__")}
-            assert stub == real, node.name
-    assert os.path.exists(PACKAGE / "py.typed")
