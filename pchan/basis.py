@@ -113,6 +113,7 @@ class PrimeBasis(Basis):
 
     @property
     def primes(self) -> npt.NDArray[np.uint32]:
+        """uint32[n_primes], decreasing, read-only."""
         return np.frombuffer(self.primes_bytes, dtype=np.uint32)
 
     def residues(self, ints: Any) -> npt.NDArray[np.float64]:
