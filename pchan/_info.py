@@ -49,7 +49,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "usable cores": f"{cores} on this node" + ("; more ranks than cores" if crowded else ""),
         "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
         "CPU": _cpu(),
-        "kernel": _core.kernel,
+        "kernel": _core.kernel + (" (PCHAN_KERNEL)" if "PCHAN_KERNEL" in os.environ else ""),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
 

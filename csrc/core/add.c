@@ -6,7 +6,7 @@
  *
  *   tile residues [n_primes][rows][cols], any strides  -->  window uint64[place][n_words]
  *
- * Every value is checked before the first is added.
+ * A tile with a value that is no residue is not added at all.
  */
 #include "pch_qreduce.h"
 
@@ -32,41 +32,47 @@ static int64_t first_upper(int64_t i0, int64_t j0, int64_t r, int64_t cols)
     return c < 0 ? 0 : c < cols ? c : cols;
 }
 
-static pchan_status check_values(int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
-{
-    int64_t rows = (int64_t)tile->shape[1], cols = (int64_t)tile->shape[2];
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t c = first_upper(i0, j0, r, cols);
-        size_t bad;
-        if (pch_pack_check(tile, (size_t)r, (size_t)c, (size_t)(cols - c), &bad) == PCHAN_OK) continue;
-        return pch_fail(err, PCHAN_ERR_ARG,
-                        "add: a residue of element (%lld, %lld) is not an integer of at most 2^53 in size",
-                        (long long)(i0 + r), (long long)(j0 + (int64_t)bad));
-    }
-    return PCHAN_OK;
-}
-
 static void add_stretch(pchan_qreduce *q, int64_t i, int64_t j, int64_t n)
 {
     int n_words = q->basis->n_words;
     pch_window_lock(q->window, (size_t)i);
     for (int64_t k = 0; k < n; k++) {
         uint64_t *sum = pch_words_at(q, pch_layout_position(q->layout, i, j + k));
-        pch_add_words(q->basis, sum, q->stretch + k * n_words);
+        pchan_accumulate(q->basis, sum, q->stretch + k * n_words, 1);
     }
     pch_window_unlock(q->window, (size_t)i);
 }
 
-static void add_row(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, int64_t r)
+/* Adds row r of the tile, or takes it back, up to column `end`; false, with *bad, at a value that
+ * is no residue. */
+static bool add_row(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, int64_t r, int64_t end,
+                    bool take_back, size_t *bad)
 {
-    int64_t cols = (int64_t)tile->shape[2];
-    for (int64_t c = first_upper(i0, j0, r, cols); c < cols; c += PCH_STRETCH) {
-        int64_t n = cols - c < PCH_STRETCH ? cols - c : PCH_STRETCH;
+    for (int64_t c = first_upper(i0, j0, r, end); c < end; c += PCH_STRETCH) {
+        int64_t n = end - c < PCH_STRETCH ? end - c : PCH_STRETCH;
         int64_t begin_ns = pch_now_ns();
-        pch_pack_row_unchecked(q->basis, tile, (size_t)r, (size_t)c, (size_t)n, q->stretch);
+        pchan_status status = pch_pack_row(q->basis, tile, (size_t)r, (size_t)c, (size_t)n, q->stretch, bad);
         q->stats.pack_ns += pch_now_ns() - begin_ns;
+        if (status != PCHAN_OK) return false;
+        if (take_back) pch_negate_words(q->basis, q->stretch, (size_t)n);
         add_stretch(q, i0 + r, j0 + c, n);
     }
+    return true;
+}
+
+/* Looking at all values first would read the tile twice; so a tile with a wrong one is taken back. */
+static pchan_status add_tile(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
+{
+    int64_t rows = (int64_t)tile->shape[1], cols = (int64_t)tile->shape[2], r = 0;
+    size_t bad = 0;
+    while (r < rows && add_row(q, i0, j0, tile, r, cols, false, &bad)) r++;
+    if (r == rows) return PCHAN_OK;
+    int64_t first = first_upper(i0, j0, r, cols);
+    add_row(q, i0, j0, tile, r, (int64_t)bad - ((int64_t)bad - first) % PCH_STRETCH, true, &(size_t){0});
+    for (int64_t k = 0; k < r; k++) add_row(q, i0, j0, tile, k, cols, true, &(size_t){0});
+    return pch_fail(err, PCHAN_ERR_ARG,
+                    "add: a residue of element (%lld, %lld) is not an integer of at most 2^53 in size",
+                    (long long)(i0 + r), (long long)(j0 + (int64_t)bad));
 }
 
 pchan_status pchan_qreduce_add(pchan_qreduce *q, int64_t i0, int64_t j0, const pchan_array *tile, pchan_error *err)
@@ -79,8 +85,7 @@ pchan_status pchan_qreduce_add(pchan_qreduce *q, int64_t i0, int64_t j0, const p
         goto done;
     }
     PCH_TRY(check_tile(q, i0, j0, tile, err));
-    PCH_TRY(check_values(i0, j0, tile, err));
-    for (int64_t r = 0; r < (int64_t)tile->shape[1]; r++) add_row(q, i0, j0, tile, r);
+    status = add_tile(q, i0, j0, tile, err);
     q->stats.add_ns += pch_now_ns() - begin_ns - (q->stats.pack_ns - packed_ns);
 done:
     pch_qreduce_leave(q);

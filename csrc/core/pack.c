@@ -6,17 +6,20 @@
  *
  *   residues [n_primes][rows][cols], any representative  -->  words uint64[...][n_words], canonical
  *
- * Columns are taken in stretches so that the three residues of a word are three short arrays and
- * the arithmetic on them vectorises.
+ * Columns are taken in stretches: the three residues of a word are three short contiguous arrays,
+ * read where they are if possible and copied otherwise, and the kernel joins them.
  */
 #include "pch_basis.h"
 #include "pch_mod.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { STRETCH = 64 };
+enum { STRETCH = 64, STEP = 8 }; /* kernels take multiples of STEP */
 
 #define LARGEST_INTEGER 9007199254740992.0 /* 2^53 */
+
+static const double zeros[STRETCH]; /* residues modulo 1 */
 
 static const char *address(const pchan_array *a, size_t prime, size_t row, size_t col)
 {
@@ -24,110 +27,106 @@ static const char *address(const pchan_array *a, size_t prime, size_t row, size_
            (ptrdiff_t)col * a->strides[2];
 }
 
-pchan_status pch_pack_check(const pchan_array *tile, size_t row, size_t first_col, size_t n_cols, size_t *bad_col)
+static size_t round_up(size_t n)
+{
+    return (n + STEP - 1) / STEP * STEP;
+}
+
+/* n residues as a contiguous array of round_up(n). */
+static const void *contiguous(const pchan_array *tile, const char *place, size_t n, void *copy)
+{
+    const size_t bytes = tile->dtype == PCHAN_UINT32 ? 4 : 8;
+    const ptrdiff_t stride = tile->strides[2];
+    const bool dense = stride == (ptrdiff_t)bytes;
+    if (dense && n % STEP == 0) return place;
+    char *out = copy;
+    memset(out, 0, round_up(n) * bytes);
+    if (dense) {
+        memcpy(out, place, n * bytes);
+    } else if (bytes == 4) {
+        for (size_t c = 0; c < n; c++, place += stride) memcpy(out + 4 * c, place, 4);
+    } else {
+        for (size_t c = 0; c < n; c++, place += stride) memcpy(out + 8 * c, place, 8);
+    }
+    return out;
+}
+
+static bool is_integer(double x)
 {
     const double half = LARGEST_INTEGER / 2; /* from here on every float64 is an integer */
-    if (tile->dtype != PCHAN_FLOAT64) return PCHAN_OK;
-    for (size_t i = 0; i < tile->shape[0]; i++) {
-        const char *place = address(tile, i, row, first_col);
-        for (size_t c = 0; c < n_cols; c++, place += tile->strides[2]) {
-            double x = *(const double *)place;
-            double size = fabs(x);
-            bool integer = size >= half ? size <= LARGEST_INTEGER : (size + half) - half == size;
-            if (integer) continue; /* false for NaN */
-            *bad_col = first_col + c;
-            return PCHAN_ERR_ARG;
-        }
-    }
-    return PCHAN_OK;
+    double size = fabs(x);
+    return size >= half ? size <= LARGEST_INTEGER : (size + half) - half == size; /* false for NaN */
 }
 
-/* Representatives to [0, p). A float64 above 2^52 first loses a multiple of p that leaves it in
- * the range where the reduction is exact. */
-static void load_float64(const char *place, ptrdiff_t stride, size_t n, double p, double inverse, double *r)
+/* Integers up to 2^53 to symmetric residues. Above 2^52 a multiple of p comes off first, so that
+ * the reduction is exact. False when one is no such integer. */
+static bool reduce_large(const void *in, size_t n, double p, double inverse, double *out)
 {
     const double half = LARGEST_INTEGER / 2, multiple = p * 2147483648.0;
-    for (size_t c = 0; c < n; c++, place += stride) {
-        double x = *(const double *)place;
-        x -= x > half ? multiple : 0;
-        x += x < -half ? multiple : 0;
-        r[c] = pch_canonical(pch_reduce(x, p, inverse), p);
-    }
-}
-
-static void load_int64(const char *place, ptrdiff_t stride, size_t n, double p, double inverse, double *r)
-{
-    double two_32 = pch_canonical(pch_reduce(4294967296.0, p, inverse), p);
-    for (size_t c = 0; c < n; c++, place += stride) {
-        int64_t x = *(const int64_t *)place;
-        double high = (double)(int32_t)(x >> 32), low = (double)(uint32_t)x;
-        r[c] = pch_canonical(pch_reduce(high * two_32 + low, p, inverse), p);
-    }
-}
-
-static void load_uint32(const char *place, ptrdiff_t stride, size_t n, double p, double inverse, double *r)
-{
-    for (size_t c = 0; c < n; c++, place += stride) {
-        r[c] = pch_canonical(pch_reduce((double)*(const uint32_t *)place, p, inverse), p);
-    }
-}
-
-static void load(const pchan_array *tile, size_t prime, size_t row, size_t col, size_t n, double p, double inverse,
-                 double *r)
-{
-    const char *place = address(tile, prime, row, col);
-    ptrdiff_t stride = tile->strides[2];
-    switch (tile->dtype) {
-        case PCHAN_FLOAT64: load_float64(place, stride, n, p, inverse, r); break;
-        case PCHAN_INT64: load_int64(place, stride, n, p, inverse, r); break;
-        case PCHAN_UINT32: load_uint32(place, stride, n, p, inverse, r); break;
-    }
-}
-
-static inline __attribute__((always_inline)) void join_body(const pch_word *word, const double *r0,
-                                                            const double *r1, const double *r2, size_t n,
-                                                            double *low, double *high)
-{
-    const double p0 = word->p[0], p1 = word->p[1], p2 = word->p[2];
-    const double inverse1 = word->inverse[1], inverse2 = word->inverse[2];
     for (size_t c = 0; c < n; c++) {
-        double d1 = pch_reduce(r1[c] - r0[c], p1, inverse1);
-        double v1 = pch_canonical(pch_reduce(d1 * word->inv_01, p1, inverse1), p1);
-        double w01 = r0[c] + p0 * v1;
-        double d2 = pch_reduce(r2[c] - w01, p2, inverse2);
-        low[c] = w01;
-        high[c] = pch_canonical(pch_reduce(d2 * word->inv_012, p2, inverse2), p2);
+        double x;
+        memcpy(&x, (const char *)in + c * sizeof x, sizeof x);
+        if (!is_integer(x)) return false;
+        x -= x > half ? multiple : x < -half ? -multiple : 0;
+        out[c] = pch_reduce(x, p, inverse);
     }
+    return true;
 }
 
-static void join_words(const pch_word *word, double r[3][STRETCH], size_t n, uint64_t *out, size_t n_words)
+/* The way of float64 residues that the kernel refuses. */
+static bool join_large(const pchan_basis *basis, const pch_word *word, const void *const r[3], size_t n,
+                       uint64_t *joined)
 {
-    double low[STRETCH], high[STRETCH];
-    join_body(word, r[0], r[1], r[2], n, low, high);
-    for (size_t c = 0; c < n; c++) {
-        out[c * n_words] = (uint64_t)(int64_t)low[c] + word->p01 * (uint64_t)(int64_t)high[c];
+    double reduced[3][STRETCH];
+    for (int k = 0; k < 3; k++) {
+        if (!reduce_large(r[k], n, word->p[k], word->inverse[k], reduced[k])) return false;
     }
+    return basis->kernel->join(word, (const void *const[3]){reduced[0], reduced[1], reduced[2]}, PCHAN_FLOAT64, n,
+                               joined);
 }
 
-void pch_pack_row_unchecked(const pchan_basis *basis, const pchan_array *tile, size_t row, size_t first_col,
-                            size_t n_cols, uint64_t *words)
+static bool pack_stretch(const pchan_basis *basis, const pchan_array *tile, size_t row, size_t col, size_t n,
+                         uint64_t *words)
 {
     size_t n_words = (size_t)basis->n_words, n_primes = (size_t)basis->n_primes;
-    double r[3][STRETCH];
-    for (size_t col = 0; col < n_cols; col += STRETCH) {
-        size_t n = n_cols - col < STRETCH ? n_cols - col : STRETCH;
-        for (size_t w = 0; w < n_words; w++) {
-            const pch_word *word = &basis->words[w];
-            for (size_t k = 0; k < 3; k++) {
-                if (3 * w + k < n_primes) {
-                    load(tile, 3 * w + k, row, first_col + col, n, word->p[k], word->inverse[k], r[k]);
-                } else {
-                    for (size_t c = 0; c < n; c++) r[k][c] = 0; /* modulo 1 */
-                }
-            }
-            join_words(word, r, n, words + col * n_words + w, n_words);
+    uint64_t copies[3][STRETCH], joined[STRETCH];
+    for (size_t w = 0; w < n_words; w++) {
+        const pch_word *word = &basis->words[w];
+        const void *r[3];
+        for (size_t k = 0; k < 3; k++) {
+            size_t prime = 3 * w + k;
+            r[k] = prime < n_primes ? contiguous(tile, address(tile, prime, row, col), n, copies[k]) : zeros;
+        }
+        if (!basis->kernel->join(word, r, tile->dtype, round_up(n), joined) &&
+            !join_large(basis, word, r, round_up(n), joined)) {
+            return false;
+        }
+        for (size_t c = 0; c < n; c++) words[c * n_words + w] = joined[c];
+    }
+    return true;
+}
+
+static size_t first_bad_column(const pchan_array *tile, size_t row, size_t col)
+{
+    for (;; col++) {
+        for (size_t i = 0; i < tile->shape[0]; i++) {
+            double x;
+            memcpy(&x, address(tile, i, row, col), sizeof x);
+            if (!is_integer(x)) return col;
         }
     }
+}
+
+pchan_status pch_pack_row(const pchan_basis *basis, const pchan_array *tile, size_t row, size_t first_col,
+                          size_t n_cols, uint64_t *words, size_t *bad_col)
+{
+    for (size_t c = 0; c < n_cols; c += STRETCH) {
+        size_t n = n_cols - c < STRETCH ? n_cols - c : STRETCH;
+        if (pack_stretch(basis, tile, row, first_col + c, n, words + c * (size_t)basis->n_words)) continue;
+        *bad_col = first_bad_column(tile, row, first_col + c);
+        return PCHAN_ERR_ARG;
+    }
+    return PCHAN_OK;
 }
 
 pchan_status pchan_pack(const pchan_basis *basis, const pchan_array *residues, uint64_t *words, pchan_error *err)
@@ -139,27 +138,28 @@ pchan_status pchan_pack(const pchan_basis *basis, const pchan_array *residues, u
     }
     for (size_t row = 0; row < rows; row++) {
         size_t bad;
-        if (pch_pack_check(residues, row, 0, cols, &bad) != PCHAN_OK) {
-            pch_fail(err, PCHAN_ERR_ARG, "pack: residue of integer %zu is not an integer of at most 2^53 in size",
-                     row * cols + bad);
-            if (err) err->index = (int64_t)(row * cols + bad);
-            return PCHAN_ERR_ARG;
-        }
-        pch_pack_row_unchecked(basis, residues, row, 0, cols, words + row * cols * (size_t)basis->n_words);
+        uint64_t *out = words + row * cols * (size_t)basis->n_words;
+        if (pch_pack_row(basis, residues, row, 0, cols, out, &bad) == PCHAN_OK) continue;
+        pch_fail(err, PCHAN_ERR_ARG, "pack: residue of integer %zu is not an integer of at most 2^53 in size",
+                 row * cols + bad);
+        if (err) err->index = (int64_t)(row * cols + bad);
+        return PCHAN_ERR_ARG;
     }
     return PCHAN_OK;
 }
 
-void pch_add_words(const pchan_basis *basis, uint64_t *sum, const uint64_t *words)
+void pch_negate_words(const pchan_basis *basis, uint64_t *words, size_t n)
 {
-    for (int w = 0; w < basis->n_words; w++) {
-        uint64_t modulus = basis->words[w].modulus, s = sum[w] + words[w];
-        sum[w] = s >= modulus ? s - modulus : s;
+    for (size_t k = 0; k < n; k++) {
+        for (int w = 0; w < basis->n_words; w++, words++) *words = *words ? basis->words[w].modulus - *words : 0;
     }
 }
 
 void pchan_accumulate(const pchan_basis *basis, uint64_t *sum, const uint64_t *words, size_t n)
 {
     size_t n_words = (size_t)basis->n_words;
-    for (size_t i = 0; i < n; i++) pch_add_words(basis, sum + i * n_words, words + i * n_words);
+    for (size_t k = 0; k < n; k += PCH_BATCH) {
+        size_t count = n - k < PCH_BATCH ? n - k : PCH_BATCH;
+        basis->kernel->accumulate(basis->moduli, sum + k * n_words, words + k * n_words, count * n_words);
+    }
 }

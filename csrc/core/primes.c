@@ -5,9 +5,6 @@
  */
 #include "pch_basis.h"
 
-#include <math.h>
-#include <string.h>
-
 typedef unsigned __int128 u128;
 
 enum { LARGEST_PRIME = 1664510, PIECE_BITS = 24 }; /* floor(2^(62/3)) */
@@ -42,24 +39,26 @@ static int bit_length(const uint64_t *x, int n)
     return n ? 64 * n - __builtin_clzll(x[n - 1]) : 0;
 }
 
-static double digit(const uint64_t *x, int n, int first_bit, int n_bits)
+static uint64_t digit(const uint64_t *x, int n, int first_bit, int n_bits)
 {
     int limb = first_bit / 64, shift = first_bit % 64;
     if (limb >= n) return 0;
     uint64_t value = x[limb] >> shift;
     if (shift && limb + 1 < n) value |= x[limb + 1] << (64 - shift);
-    return (double)(value & (((uint64_t)1 << n_bits) - 1));
+    return value & (((uint64_t)1 << n_bits) - 1);
 }
 
 /* ---- numbers modulo a prime ---- */
 
-static uint64_t inverse_mod(uint64_t x, uint64_t p)
+/* 1/x mod m for coprime x and m, m below 2^63: Euclid. */
+static uint64_t inverse_mod(uint64_t x, uint64_t m)
 {
-    uint64_t result = 1; /* x^(p-2), Fermat */
-    for (uint64_t e = p - 2, base = x % p; e; e >>= 1, base = base * base % p) {
-        if (e & 1) result = result * base % p;
+    int64_t a = (int64_t)m, b = (int64_t)(x % m), s = 0, t = 1;
+    while (b > 1) {
+        int64_t quotient = a / b, rest = a % b, next = s - quotient * t;
+        a = b, b = rest, s = t, t = next;
     }
-    return result;
+    return (uint64_t)(t < 0 ? t + (int64_t)m : t);
 }
 
 static double symmetric(uint64_t x, uint64_t p)
@@ -99,25 +98,36 @@ done:
     return status;
 }
 
+static void fill_word(pch_word *word, const uint64_t p[3])
+{
+    const uint64_t p01 = p[0] * p[1];
+    for (int k = 0; k < 3; k++) {
+        word->p[k] = (double)p[k];
+        word->inverse[k] = 1.0 / (double)p[k];
+        word->two_32[k] = symmetric(((uint64_t)1 << 32) % p[k], p[k]);
+    }
+    word->inv_01 = p[1] > 1 ? symmetric(inverse_mod(p[0], p[1]), p[1]) : 0;
+    word->inv_012 = p[2] > 1 ? symmetric(inverse_mod(p01, p[2]), p[2]) : 0;
+    word->v1_weight = p[2] > 1 ? -symmetric(inverse_mod(p[1], p[2]), p[2]) : 0;
+    word->p01_high = (double)(p01 >> PCH_SPLIT_BITS);
+    word->p01_low = (double)(p01 & (((uint64_t)1 << PCH_SPLIT_BITS) - 1));
+    word->modulus = p01 * p[2];
+}
+
 static pchan_status make_words(pchan_basis *basis, pchan_error *err)
 {
-    pchan_status status = PCH_ALLOC(basis->words, (size_t)basis->n_words, err);
-    if (status != PCHAN_OK) return status;
-    for (int w = 0; w < basis->n_words; w++) {
-        pch_word *word = &basis->words[w];
+    size_t n_words = (size_t)basis->n_words;
+    pchan_status status;
+    PCH_TRY(PCH_ALLOC(basis->words, n_words, err));
+    PCH_TRY(PCH_ALLOC(basis->moduli, n_words * PCH_BATCH, err));
+    for (size_t w = 0; w < n_words; w++) {
         uint64_t p[3];
-        for (int k = 0; k < 3; k++) {
-            int i = 3 * w + k;
-            p[k] = i < basis->n_primes ? basis->primes[i] : 1;
-            word->p[k] = (double)p[k];
-            word->inverse[k] = 1.0 / (double)p[k];
-        }
-        word->p01 = p[0] * p[1];
-        word->modulus = word->p01 * p[2];
-        word->inv_01 = p[1] > 1 ? symmetric(inverse_mod(p[0], p[1]), p[1]) : 0;
-        word->inv_012 = p[2] > 1 ? symmetric(inverse_mod(word->p01, p[2]), p[2]) : 0;
+        for (size_t k = 0; k < 3; k++) p[k] = 3 * w + k < (size_t)basis->n_primes ? basis->primes[3 * w + k] : 1;
+        fill_word(&basis->words[w], p);
+        for (size_t e = 0; e < PCH_BATCH; e++) basis->moduli[e * n_words + w] = basis->words[w].modulus;
     }
-    return PCHAN_OK;
+done:
+    return status;
 }
 
 static pchan_status make_powers(pchan_basis *basis, pchan_error *err)
@@ -144,57 +154,63 @@ static pchan_status make_powers(pchan_basis *basis, pchan_error *err)
 
 static pchan_status reserve_restore(pchan_basis *basis, pchan_error *err)
 {
-    basis->n_slots = 3 * basis->n_words;
-    basis->digit_bits = (int)floor(33.3 - log2(basis->n_slots));
-    if (basis->digit_bits > 26) basis->digit_bits = 26;
-    int m_bits = bit_length(basis->modulus, basis->n_modulus_limbs);
-    basis->n_digit_panels = (m_bits + 2 + basis->digit_bits * PCH_PANEL - 1) / (basis->digit_bits * PCH_PANEL);
-    basis->n_digits = basis->n_digit_panels * PCH_PANEL;
-    basis->n_wide_limbs = (basis->n_digits * basis->digit_bits + 63) / 64;
-    if (basis->n_wide_limbs < basis->n_limbs) basis->n_wide_limbs = basis->n_limbs;
-    size_t n_slots = (size_t)basis->n_slots, n_digits = (size_t)basis->n_digits;
+    size_t n_words = (size_t)basis->n_words;
+    int bits = 31; /* a digit is a uint32; see "Exactness" in pch_basis.h */
+    while (21 * n_words + 4 > (size_t)1 << (36 - bits)) bits--;
+    int needed = bit_length(basis->modulus, basis->n_modulus_limbs) + 2; /* |x| < 2 M, whatever the words */
+    if (needed < 64 * basis->n_limbs) needed = 64 * basis->n_limbs;
+    basis->digit_bits = bits;
+    do {
+        basis->n_digits += PCH_TILE;
+        basis->n_wide_limbs = basis->n_digits * bits / 64;
+    } while (64 * basis->n_wide_limbs < needed);
+    basis->n_slots = 2 * basis->n_words + 1;
     pchan_status status;
-    PCH_TRY(PCH_ALLOC(basis->slot_prime, n_slots, err));
-    PCH_TRY(PCH_ALLOC(basis->slot_inverse, n_slots, err));
-    PCH_TRY(PCH_ALLOC(basis->weight_high, n_slots, err));
-    PCH_TRY(PCH_ALLOC(basis->weight_low, n_slots, err));
-    PCH_TRY(PCH_ALLOC(basis->cofactors, n_slots * n_digits, err));
-    PCH_TRY(PCH_ALLOC(basis->modulus_digits, n_digits, err));
+    PCH_TRY(PCH_ALLOC(basis->weight, n_words, err));
+    PCH_TRY(PCH_ALLOC(basis->weight_shoup, n_words, err));
+    PCH_TRY(PCH_ALLOC(basis->word_inverse, n_words, err));
+    PCH_TRY(PCH_ALLOC(basis->cofactors, (size_t)basis->n_slots * (size_t)basis->n_digits, err));
 done:
     return status;
 }
 
-static void fill_slot(pchan_basis *basis, int i, uint64_t *cofactor)
+/* The digits of x 2^shift as the slot's row of the table. */
+static void fill_slot(pchan_basis *basis, int slot, const uint64_t *x, int n, int shift)
 {
-    uint64_t p = basis->primes[i];
-    int n = basis->n_modulus_limbs, slot = i % 3 * basis->n_words + i / 3;
-    divide_small(basis->modulus, n, p, cofactor);
-    uint64_t weight = inverse_mod(divide_small(cofactor, n, p, NULL), p);
-    basis->slot_prime[slot] = (double)p;
-    basis->slot_inverse[slot] = 1.0 / (double)p;
-    basis->weight_low[slot] = symmetric(weight, p);
-    basis->weight_high[slot] = symmetric((weight << 31) % p, p);
+    const int bits = basis->digit_bits;
     for (int d = 0; d < basis->n_digits; d++) {
-        size_t row = (size_t)(d / PCH_PANEL) * (size_t)basis->n_slots + (size_t)slot;
-        basis->cofactors[row * PCH_PANEL + (size_t)(d % PCH_PANEL)] =
-            digit(cofactor, n, d * basis->digit_bits, basis->digit_bits);
+        int first = d * bits - shift, below = first < 0 ? -first : 0;
+        size_t row = (size_t)(d / PCH_TILE) * (size_t)basis->n_slots + (size_t)slot;
+        uint64_t value = below < bits ? digit(x, n, first + below, bits - below) << below : 0;
+        basis->cofactors[row * PCH_TILE + (size_t)(d % PCH_TILE)] = (uint32_t)value;
     }
 }
 
 static pchan_status make_restore(pchan_basis *basis, pchan_error *err)
 {
-    uint64_t *cofactor = NULL;
+    uint64_t *x = NULL; /* room for -M and for the digits above it */
     pchan_status status;
     PCH_TRY(reserve_restore(basis, err));
-    PCH_TRY(PCH_ALLOC(cofactor, (size_t)basis->n_modulus_limbs, err));
-    for (int slot = 0; slot < basis->n_slots; slot++) basis->slot_prime[slot] = basis->slot_inverse[slot] = 1;
-    for (int i = 0; i < basis->n_primes; i++) fill_slot(basis, i, cofactor);
-    for (int d = 0; d < basis->n_digits; d++) {
-        basis->modulus_digits[d] =
-            digit(basis->modulus, basis->n_modulus_limbs, d * basis->digit_bits, basis->digit_bits);
+    int n = basis->n_modulus_limbs, n_room = n + basis->n_wide_limbs + 4;
+    PCH_TRY(PCH_ALLOC(x, (size_t)n_room, err));
+    for (int w = 0; w < basis->n_words; w++) {
+        uint64_t m = basis->words[w].modulus;
+        divide_small(basis->modulus, n, m, x);
+        uint64_t weight = inverse_mod(divide_small(x, n, m, NULL), m);
+        basis->weight[w] = weight;
+        basis->weight_shoup[w] = (uint64_t)(((u128)weight << 64) / m);
+        basis->word_inverse[w] = 1.0 / (double)m;
+        fill_slot(basis, 2 * w, x, n, 0);
+        fill_slot(basis, 2 * w + 1, x, n, 32);
     }
+    uint64_t carry = 1;
+    for (int i = 0; i < n_room; i++) {
+        x[i] = ~(i < n ? basis->modulus[i] : 0) + carry;
+        carry = carry && !x[i];
+    }
+    fill_slot(basis, 2 * basis->n_words, x, n_room, 0);
 done:
-    pch_free(cofactor);
+    pch_free(x);
     return status;
 }
 
@@ -213,7 +229,7 @@ pchan_status pchan_basis_create(int bits, int check_bits, pchan_basis **out, pch
     basis->bits = bits;
     basis->check_bits = check_bits;
     basis->n_limbs = (bits + 1 + 63) / 64;
-    basis->dot = pch_dot_best();
+    PCH_TRY(pch_kernel_choose(&basis->kernel, err));
     PCH_TRY(choose_primes(basis, err));
     PCH_TRY(make_words(basis, err));
     PCH_TRY(make_powers(basis, err));
@@ -231,13 +247,12 @@ void pchan_basis_destroy(pchan_basis **place)
     pchan_basis *basis = *place;
     pch_free(basis->primes);
     pch_free(basis->words);
+    pch_free(basis->moduli);
     pch_free(basis->powers);
-    pch_free(basis->slot_prime);
-    pch_free(basis->slot_inverse);
-    pch_free(basis->weight_high);
-    pch_free(basis->weight_low);
     pch_free(basis->cofactors);
-    pch_free(basis->modulus_digits);
+    pch_free(basis->weight);
+    pch_free(basis->weight_shoup);
+    pch_free(basis->word_inverse);
     pch_free(basis->modulus);
     pch_free(basis);
     *place = NULL;

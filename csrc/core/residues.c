@@ -35,7 +35,7 @@ static void residues_of_lanes(const pchan_basis *basis, const double *pieces, si
         double totals[PCH_LANES * PCH_PANEL] = {0};
         for (size_t k = 0; k < n_pieces; k += PIECES_AT_ONCE) {
             size_t count = n_pieces - k < PIECES_AT_ONCE ? n_pieces - k : PIECES_AT_ONCE;
-            basis->dot(pieces + k * PCH_LANES, powers + k * PCH_PANEL, count, sums);
+            basis->kernel->dot(pieces + k * PCH_LANES, powers + k * PCH_PANEL, count, sums);
             for (int c = 0; c < n_columns; c++) {
                 double p = basis->primes[first_prime + c], inverse = 1.0 / p;
                 for (size_t e = 0; e < PCH_LANES; e++) {

@@ -16,6 +16,16 @@ static uint64_t power_mod(uint64_t x, uint64_t e, uint64_t p)
     return result;
 }
 
+static bool is_canonical(const pchan_basis *basis, const uint64_t *words)
+{
+    for (int w = 0; w < basis->n_words; w++) {
+        uint64_t modulus = 1;
+        for (int i = 3 * w; i < 3 * w + 3 && i < basis->n_primes; i++) modulus *= basis->primes[i];
+        if (words[w] >= modulus) return false;
+    }
+    return true;
+}
+
 /* x = v[0] + v[1] p[0] + v[2] p[0] p[1] + ..., 0 <= v[i] < p[i] */
 static void mixed_radix(const pchan_basis *basis, const uint64_t *words, uint64_t *v)
 {
@@ -74,7 +84,8 @@ pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *w
         for (int i = 0; i < n_limbs; i++) {
             limbs[k * (size_t)n_limbs + (size_t)i] = i < n_wide ? value[i] : value == y ? ~(uint64_t)0 : 0;
         }
-        if (pch_limbs_in_range(value, n_wide, basis->bits)) continue;
+        bool canonical = is_canonical(basis, words + k * (size_t)basis->n_words);
+        if (canonical && pch_limbs_in_range(value, n_wide, basis->bits)) continue;
         if (result == PCHAN_OK) {
             result =
                 pch_fail(err, PCHAN_ERR_RANGE, "restore: integer %zu does not satisfy |x| < 2^%d", k, basis->bits);

@@ -12,9 +12,9 @@ static void check_residues(int bits, uint64_t seed)
     uint64_t *x = calloc((size_t)(N * n_limbs), sizeof *x);
     double *r = calloc((size_t)(N * n_primes), sizeof *r);
     for (int k = 0; k < N; k++) random_integer(x + k * n_limbs, n_limbs, bits, &seed);
-    const char *name;
+    const pch_kernel *kernel;
     pchan_error err;
-    for (int number = 0; (basis->dot = pch_dot_by_number(number, &name)); number++) {
+    for (int number = 0; (kernel = pch_kernel_by_number(number)) && (basis->kernel = kernel); number++) {
         CHECK(pchan_residues(basis, x, N, r, &err) == PCHAN_OK, "%s", err.message);
         for (int i = 0; i < n_primes; i++) {
             int64_t p = pchan_basis_primes(basis)[i];
@@ -22,7 +22,7 @@ static void check_residues(int bits, uint64_t seed)
                 int64_t got = (int64_t)r[i * N + k];
                 int64_t want = (int64_t)slow_mod(x + k * n_limbs, n_limbs, (uint64_t)p);
                 CHECK((got - want) % p == 0 && 2 * llabs(got) < p,
-                      "%s, %d bits, seed %llu, integer %d mod %lld: %lld", name, bits,
+                      "%s, %d bits, seed %llu, integer %d mod %lld: %lld", kernel->name, bits,
                       (unsigned long long)first_seed, k, (long long)p, (long long)got);
             }
         }

@@ -28,10 +28,10 @@ static void check_values(int bits, uint64_t seed)
         random_integer(x + k * n_limbs, n_limbs, bits, &seed);
         slow_words(basis, x + k * n_limbs, words + k * n_words);
     }
-    const char *name;
-    for (int number = 0; (basis->dot = pch_dot_by_number(number, &name)); number++) {
-        check_both(basis, name, words, x, N);
-        check_both(basis, name, words, x, 1);
+    const pch_kernel *kernel;
+    for (int number = 0; (kernel = pch_kernel_by_number(number)) && (basis->kernel = kernel); number++) {
+        check_both(basis, kernel->name, words, x, N);
+        check_both(basis, kernel->name, words, x, 1);
     }
     free(x);
     free(words);
