@@ -86,12 +86,12 @@ def limbs_to_ints(limbs: Any) -> npt.NDArray[Any]:
 class PrimeBasis(Basis):
     """The primes that represent every integer x with ``|x| < 2**bits``, and conversions to and from residues.
 
-    The basis takes the largest primes below ``2**(62/3)``, as few as give a product of at least
-    ``M >= 2**(bits + 1 + check_bits)``. Its spare bits, ``h = log2(M) - bits - 1 >= check_bits``, detect corruption.
-    A flipped bit in a word (in memory or in a message) makes the word larger than any word can be, which
-    :meth:`restore` and :class:`QReduceScatter` always refuse, or it changes the integer to one that is as good as
-    random modulo M; such a one, like any wrong residue, is noticed except with a probability of ``2**-h``.
-    More ``check_bits`` add primes, about one for 21 bits.
+    The basis takes the largest primes below ``2**(62/3)``, as few as give a product M of at least
+    ``2**(bits + 1 + check_bits)``. Its spare bits, ``h = log2(M) - bits - 1``, detect corruption. A flipped bit in
+    a word (in memory or in a message) makes the word larger than any can be, which :meth:`restore` and
+    :class:`QReduceScatter` always refuse, or it changes the integer to one that is as good as random modulo M;
+    such a one, like any wrong residue, is noticed except with a probability of ``2**-h``, at most
+    ``2**-check_bits``. More ``check_bits`` add primes, one for every 21 bits or so.
 
     Parameters
     ----------

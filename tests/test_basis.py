@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import random_ints
+from run_mpi import run_mpi
 
 import pchan
 
@@ -117,6 +118,62 @@ def test_corruption_is_noticed():
         changed[k % basis.n_primes] += 1 + k
         with pytest.raises(pchan.RangeError):
             basis.restore(changed)
+
+
+def test_flipped_bits():
+    """A word that becomes too large is always refused; others are missed as often as the spare bits tell."""
+    rng = np.random.default_rng(11)
+    too_large = missed = expected = 0
+    for bits in range(300, 1000, 11):
+        basis = pchan.PrimeBasis(bits, check_bits=1)
+        product = np.prod(basis.primes.astype(object))
+        moduli = [np.prod(basis.primes[k : k + 3].astype(object)) for k in range(0, basis.n_primes, 3)]
+        ints = np.array(
+            [int.from_bytes(rng.bytes(126), "little") % 2 ** (bits + 1) - 2**bits + 1 for _ in range(100)]
+        )
+        words = np.array([[int(x) % m for m in moduli] for x in ints], dtype=np.uint64)
+        limbs = np.empty((1, basis.n_limbs), dtype=np.uint64)
+        for x, row in zip(ints, words, strict=True):
+            w, bit = int(rng.integers(basis.n_words)), int(rng.integers(64))
+            row[w] ^= np.uint64(1 << bit)
+            wrong = int(row[w]) >= moduli[w]
+            too_large += wrong
+            expected += 0 if wrong else 2 ** (bits + 1) / product
+            try:
+                basis.restore_into(row, limbs)
+            except pchan.RangeError:
+                continue
+            assert not wrong and abs(int(pchan.limbs_to_ints(limbs)[0]) - int(x)) % (product // moduli[w]) == 0
+            missed += 1
+    assert too_large > 150 and expected > 100 and 0.75 * expected < missed < 1.25 * expected
+
+
+KERNEL = """
+import hashlib, numpy as np, pchan
+basis = pchan.PrimeBasis(2049)
+rng = np.random.default_rng(1)
+ints = [int.from_bytes(rng.bytes(256), "little") - 2**2047 for _ in range(100)]
+residues = basis.residues(ints)
+assert list(pchan.limbs_to_ints(basis.restore(residues))) == ints
+words = np.empty((100, basis.n_words), dtype=np.uint64)
+basis.pack_into(residues, words)
+print(pchan._core.kernel, hashlib.sha256(words).hexdigest())
+"""
+
+
+@pytest.mark.launcher
+def test_every_kernel():
+    """PCHAN_KERNEL chooses, all give the same bits, and what this machine does not have is refused."""
+    fastest, digest = run_mpi(1, KERNEL, PCHAN_KERNEL="").stdout.split()
+    ran = []
+    for name in ("portable", "avx2", "avx512", "abacus"):
+        run = run_mpi(1, KERNEL, PCHAN_KERNEL=name)
+        if run.returncode == 0:
+            assert run.stdout.split() == [name, digest]
+            ran.append(name)
+        else:
+            assert f"ValueError: basis: PCHAN_KERNEL={name}" in run.stderr and fastest in run.stderr
+    assert ran[0] == "portable" and ran[-1] == fastest != "abacus"
 
 
 def test_refused():

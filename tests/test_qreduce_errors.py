@@ -112,6 +112,22 @@ def test_bad_tiles_add_nothing(comm, basis):
         assert not pchan.limbs_to_ints(q.limbs).any()
 
 
+def test_a_long_tile_is_taken_back(comm, basis):
+    """add goes through a tile in stretches of columns; those added before a wrong value must go again."""
+    n = 150
+    rng = np.random.default_rng(comm.rank)
+    tile = basis.residues(rng.integers(-1000, 1000, (3, n)))
+    with pchan.QReduceScatter(comm, n, basis) as q:
+        for r, c in [(0, 0), (0, 63), (0, 64), (1, 1), (1, 140), (2, 131), (2, n - 1)]:
+            wrong = tile.copy()
+            wrong[0, r, c] = np.nan
+            with pytest.raises(ValueError, match=rf"\({r}, {c}\)"):
+                q.add(0, 0, wrong)
+        q.start()
+        q.wait()
+        assert not pchan.limbs_to_ints(q.limbs).any()
+
+
 def test_states(comm, basis):
     q = pchan.QReduceScatter(comm, 3, basis)
     for call in (q.wait, q.test, q.gather):
