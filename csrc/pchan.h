@@ -209,18 +209,22 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_restore_reference(const pchan_basis
  *   BLOCK_CYCLIC    the same with i / block and j / block (ScaLAPACK)
  *   PACKED_ROWS     whole rows of the upper triangle in rank order, so that the
  *                   number of elements is balanced
+ *   CUSTOM          as `owners` says; the same on every rank
  * A rank's elements are numbered in row-major order. */
 typedef enum pchan_layout_kind {
     PCHAN_ELEMENT_CYCLIC = 0,
     PCHAN_BLOCK_CYCLIC = 1,
-    PCHAN_PACKED_ROWS = 2
+    PCHAN_PACKED_ROWS = 2,
+    PCHAN_CUSTOM = 3
 } pchan_layout_kind;
 
 typedef struct pchan_layout {
     pchan_layout_kind kind;
-    int grid_rows; /* 0, with grid_cols 0: r is the smallest divisor of the number of */
-    int grid_cols; /* ranks that is >= floor(sqrt(ranks)), c = ranks / r (Elemental)   */
-    int block;     /* BLOCK_CYCLIC: rows and columns of a block; otherwise ignored     */
+    int grid_rows;         /* 0, with grid_cols 0: r is the smallest divisor of the number of */
+    int grid_cols;         /* ranks that is >= floor(sqrt(ranks)), c = ranks / r (Elemental)   */
+    int block;             /* BLOCK_CYCLIC: rows and columns of a block; otherwise ignored     */
+    const int32_t *owners; /* CUSTOM: [n (n + 1) / 2] rank of each element, upper triangle by rows; read
+                              at creation only; otherwise ignored */
 } pchan_layout;
 
 /* ------------------------------------------------------------- messages --- */
@@ -431,9 +435,36 @@ typedef struct pchan_qreduce pchan_qreduce;
 typedef struct pchan_qreduce_options {
     pchan_layout layout;       /* zero: element-cyclic on the default grid */
     const MPI_Comm *node_comm; /* NULL: ranks that share memory (MPI_COMM_TYPE_SHARED) */
-    const char *strategy;      /* NULL: "residues"; or "gather" */
+    const char *strategy;      /* NULL: "residues"; see below */
     int64_t buffer_bytes;      /* room for messages on their way, per rank; 0: 64 MiB */
 } pchan_qreduce_options;
+
+/* Strategies, all with the same bits as result. "A part" is what one rank owns, N the number of nodes.
+ *   residues   each node sends each owner its words; owners add them and restore once
+ *   restored   as SDPB: ranks with equal index within their node talk; for offset = 1 .. N - 1 restore and send
+ *              the integers owned on (node + offset), receive and add those of (node - offset). Where nodes have
+ *              unequal numbers of ranks, the parts are dealt as for "residues"
+ *   ring       as SDPB before: size - 1 steps over all ranks of: receive a part's integers from rank - 1, add the
+ * own ones, send to rank + 1; each step finds its part by a list of indices ring_scan  the same, but each step
+ * looks at all (i, j) for those of its part, as SDPB did: a baseline mpi        MPI_Reduce_scatter of uint32
+ * residues; at most 2,048 nodes gather     the reference, slow and obvious: rank 0 adds all Messages of residues
+ * show flipped bits as the basis does, see pchan_basis; integers ("restored", "ring") carry a sum of their limbs
+ * with them, which shows every single flipped bit. Both are reported as RANGE. */
+
+typedef struct pchan_qreduce_figures {
+    int64_t n_local;    /* elements owned */
+    int64_t node_bytes; /* node-shared memory of the rank's node */
+    int64_t bytes_held; /* by the rank: its share of that, buffers and tables; without the caller's limbs */
+    int64_t bytes_sent; /* to other nodes, in a cycle; "mpi": as handed to MPI, which may send more */
+} pchan_qreduce_figures;
+
+/* What pchan_qreduce_create would take, without doing it: figures [n_ranks] of each rank, for any number of ranks
+ * and any n. nodes [n_ranks]: a number in 0 .. n_ranks - 1 for the node of each rank. node_comm is ignored. Local,
+ * pure. ARG, NOMEM. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_estimate(int64_t n, const pchan_basis *basis,
+                                                              const pchan_qreduce_options *options, int n_ranks,
+                                                              const int *nodes, pchan_qreduce_figures *figures,
+                                                              pchan_error *err);
 
 typedef struct pchan_qreduce_stats {
     int64_t add_ns, pack_ns; /* since the previous cycle ended: add apart from pack, pack */
@@ -446,7 +477,8 @@ typedef struct pchan_qreduce_stats {
 
 /* Collective over comm; options may be NULL; the basis is borrowed until destroy.
  * Every rank must pass the same n, basis, layout, strategy and buffer_bytes; ranks of one
- * node_comm must be able to share memory, and node_comm must divide comm.
+ * node_comm must be able to share memory, and node_comm must divide comm. Pages of the window are first touched by
+ * the ranks that own or send them. NOMEM when a node cannot hold what pchan_qreduce_estimate tells.
  * ARG, NOMEM, SYSTEM, MPI, STATE. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *basis,
                                                             const pchan_qreduce_options *options,
@@ -487,6 +519,16 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_poll(pchan_qreduce *qreduce
  * ARG, STATE before the first cycle and while active, MPI. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_gather(pchan_qreduce *qreduce, int root, uint64_t *limbs,
                                                             pchan_error *err);
+
+/* pchan_qreduce_get_stats of all ranks at `root`: stats [size of comm]; NULL on other ranks. Collective over comm.
+ * ARG, STATE before the first cycle and while active, MPI. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_gather_stats(pchan_qreduce *qreduce, int root,
+                                                                  pchan_qreduce_stats *stats, pchan_error *err);
+
+/* For tests of the checks: flips bit 0..63 of word 0..n_words - 1 of element (i, j), i <= j, in this node's
+ * window. Local. ARG, STATE. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_flip_bit(pchan_qreduce *qreduce, int64_t i, int64_t j,
+                                                              int word, int bit, pchan_error *err);
 
 /* Local, cannot fail. */
 PCHAN_API int pchan_qreduce_active(const pchan_qreduce *qreduce);

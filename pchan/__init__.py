@@ -14,8 +14,8 @@ from .basis import PrimeBasis, ints_to_limbs, limbs_to_ints  # noqa: E402
 from .channel import Channel, Operation  # noqa: E402
 from .errors import MatchError, MPIError, RangeError, StateError, WaitTimeout  # noqa: E402
 from .gram import Gram, GramPlan, gram  # noqa: E402
-from .layout import BlockCyclic, ElementCyclic, PackedRows  # noqa: E402
-from .qreduce import QReduceScatter  # noqa: E402
+from .layout import BlockCyclic, CustomLayout, ElementCyclic, PackedRows  # noqa: E402
+from .qreduce import Estimate, QReduceScatter  # noqa: E402
 from .shared import empty  # noqa: E402
 
 __version__ = _version("pchan")
@@ -23,7 +23,9 @@ __version__ = _version("pchan")
 __all__ = [
     "BlockCyclic",
     "Channel",
+    "CustomLayout",
     "ElementCyclic",
+    "Estimate",
     "Gram",
     "GramPlan",
     "MPIError",

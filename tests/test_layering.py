@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
-PURE = "status alloc limbs kernels primes residues pack restore restore_reference layout pairing edge copy cma".split()
+PURE = "status alloc limbs kernels primes residues pack restore restore_reference layout pairing edge copy cma wide".split()
 
 
 def closure(path, seen=None):
@@ -33,7 +33,7 @@ def test_pure_stages_do_not_see_mpi(name):
     assert (CSRC / "core" / "pch_mpi.h").resolve() not in headers
     assert not re.search(r"\bMPI_\w+\(", source.read_text())
     first = re.search(r'#include "([^"]+)"', source.read_text()).group(1)
-    assert first in ("pch_pure.h", "pch_basis.h", "pch_layout.h", "pch_edge.h", "pch_connect.h")
+    assert first in ("pch_pure.h", "pch_basis.h", "pch_layout.h", "pch_edge.h", "pch_connect.h", "pch_wide.h")
     if shutil.which("gcc"):
         run = subprocess.run(
             ["gcc", "-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", source], capture_output=True, text=True

@@ -9,7 +9,7 @@ import pchan
 
 pytestmark = pytest.mark.mpi
 
-STRATEGIES = ["residues", "gather"]
+STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
 LAYOUTS = [None, "element row", "block", "packed"]
 NODES = ["default", "one", "each", "uneven", "cyclic"]
 

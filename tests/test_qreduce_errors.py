@@ -230,7 +230,7 @@ CLIQUES = """
     import numpy as np, pchan
     comm = MPI.COMM_WORLD
     basis = pchan.PrimeBasis(300)
-    for strategy in ("residues", "gather"):
+    for strategy in ("residues", "restored", "ring", "mpi", "gather"):
         q = pchan.QReduceScatter(comm, 9, basis, strategy=strategy)
         assert q.n_nodes == 2, q.n_nodes
         for k in range(3):

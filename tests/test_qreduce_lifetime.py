@@ -13,7 +13,7 @@ import pchan
 
 pytestmark = pytest.mark.mpi
 
-STRATEGIES = ["residues", "gather"]
+STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pchan
 
 pytestmark = pytest.mark.mpi
 
-STRATEGIES = ["residues", "gather"]
+STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
 DIVISIONS = {
     "one": lambda rank: 0,
     "each": lambda rank: rank,

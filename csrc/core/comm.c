@@ -32,6 +32,7 @@ static void free_entry(pch_comm *entry)
     pch_live_remove(&entry->live);
     for (int role = 0; role < PCH_N_ROLES; role++) free_comm(&entry->dup[role]);
     free_comm(&entry->node);
+    for (int k = 0; k < PCH_MAX_SPARES; k++) free_comm(&entry->spares[k]);
     pch_free(entry);
 }
 
@@ -72,6 +73,7 @@ static void finalize_entry(pch_live *live)
     pch_comm *entry = (pch_comm *)((char *)live - offsetof(pch_comm, live));
     for (int role = 0; role < PCH_N_ROLES; role++) entry->dup[role] = MPI_COMM_NULL;
     entry->node = MPI_COMM_NULL;
+    for (int k = 0; k < PCH_MAX_SPARES; k++) entry->spares[k] = MPI_COMM_NULL;
 }
 
 /* A number that ranks on one machine share: containers and network namespaces have one kernel. */
@@ -150,6 +152,7 @@ static pchan_status make_entry(MPI_Comm parent, pch_comm **entry, pchan_error *e
     pch_comm *new = *entry;
     for (int role = 0; role < PCH_N_ROLES; role++) new->dup[role] = MPI_COMM_NULL;
     new->node = MPI_COMM_NULL;
+    for (int k = 0; k < PCH_MAX_SPARES; k++) new->spares[k] = MPI_COMM_NULL;
     new->references = 1;
     MPI_Comm_rank(parent, &new->rank);
     MPI_Comm_size(parent, &new->size);
@@ -311,6 +314,34 @@ int pch_comm_take_wire_tags(pch_comm *comm, int64_t n)
     int first = comm->next_wire_tag;
     comm->next_wire_tag += (int)n;
     return first;
+}
+
+pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, pchan_error *err)
+{
+    MPI_Comm parent = comm->dup[PCH_QREDUCES];
+    uint64_t taken = comm->spares_taken;
+    pchan_status status =
+        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &taken, 1, MPI_UINT64_T, MPI_BOR, parent), "MPI_Allreduce", err);
+    if (status != PCHAN_OK) return status;
+    if (!~taken) {
+        return pch_fail(err, PCHAN_ERR_STATE, "qreduce: more than %d of this strategy at a time; free some",
+                        PCH_MAX_SPARES);
+    }
+    int k = __builtin_ctzll(~taken);
+    if (comm->spares[k] == MPI_COMM_NULL) {
+        status = PCH_MPI(MPI_Comm_dup(parent, &comm->spares[k]), "MPI_Comm_dup", err);
+        if (status != PCHAN_OK) return status;
+        MPI_Comm_set_errhandler(comm->spares[k], MPI_ERRORS_RETURN);
+    }
+    comm->spares_taken |= (uint64_t)1 << k;
+    *number = k;
+    *spare = comm->spares[k];
+    return PCHAN_OK;
+}
+
+void pch_comm_return_spare(pch_comm *comm, int number)
+{
+    comm->spares_taken &= ~((uint64_t)1 << number);
 }
 
 int pch_comm_take_tags(pch_comm *comm, int n)

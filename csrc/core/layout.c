@@ -81,28 +81,16 @@ static void number_elements(pch_layout *layout, int64_t *in_class, int64_t *seen
     }
 }
 
-pchan_status pch_layout_create(const pchan_layout *options, int64_t n, int n_ranks, pch_layout **out,
-                               pchan_error *err)
+static pchan_status make_tables(pch_layout *layout, const pchan_layout *options, pchan_error *err)
 {
-    *out = NULL;
-    if (n < 1 || n > 1000000000) {
-        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: n = %lld is not in 1..10^9", (long long)n);
-    }
-    if (options->kind > PCHAN_PACKED_ROWS)
-        return pch_fail(err, PCHAN_ERR_ARG, "layout: unknown kind %d", options->kind);
-    pch_layout *layout = NULL;
     int64_t *counts = NULL;
     pchan_status status;
-    PCH_TRY(PCH_ALLOC(layout, 1, err));
-    layout->n = n;
-    layout->n_ranks = n_ranks;
     PCH_TRY(choose_grid(options, layout, err));
-    size_t rows = (size_t)n, cols = (size_t)layout->grid_cols;
+    size_t rows = (size_t)layout->n, cols = (size_t)layout->grid_cols;
     PCH_TRY(PCH_ALLOC(layout->base, rows * cols, err));
     PCH_TRY(PCH_ALLOC(layout->row_class, rows, err));
     PCH_TRY(PCH_ALLOC(layout->col_class, rows, err));
     PCH_TRY(PCH_ALLOC(layout->col_number, rows, err));
-    PCH_TRY(PCH_ALLOC(layout->offset, (size_t)n_ranks + 1, err));
     PCH_TRY(PCH_ALLOC(counts, 2 * cols, err));
     if (options->kind == PCHAN_PACKED_ROWS) {
         classify_packed(layout);
@@ -110,10 +98,81 @@ pchan_status pch_layout_create(const pchan_layout *options, int64_t n, int n_ran
         classify_cyclic(layout, options->kind == PCHAN_BLOCK_CYCLIC ? options->block : 1);
     }
     number_elements(layout, counts, counts + cols);
+done:
+    pch_free(counts);
+    return status;
+}
+
+static pchan_status count_custom(pch_layout *layout, const int32_t *owners, pchan_error *err)
+{
+    if (!owners) return pch_fail(err, PCHAN_ERR_ARG, "layout: a custom one needs owners");
+    for (int64_t i = 0; i < layout->n; i++) {
+        for (int64_t j = i; j < layout->n; j++) {
+            int owner = owners[pch_layout_upper(layout->n, i, j)];
+            if (owner < 0 || owner >= layout->n_ranks) {
+                return pch_fail(err, PCHAN_ERR_ARG,
+                                "layout: owner %d of element (%lld, %lld) is not one of %d ranks", owner,
+                                (long long)i, (long long)j, layout->n_ranks);
+            }
+            layout->offset[owner + 1]++;
+        }
+    }
+    for (int r = 0; r < layout->n_ranks; r++) layout->offset[r + 1] += layout->offset[r];
+    return PCHAN_OK;
+}
+
+int64_t pch_layout_places_bytes(const pch_layout *layout)
+{
+    return layout->base ? 0 : layout->offset[layout->n_ranks] * (int64_t)sizeof(int64_t);
+}
+
+pchan_status pch_layout_set_places(pch_layout *layout, int64_t *places, const int32_t *owners, pchan_error *err)
+{
+    int64_t *next = NULL;
+    pchan_status status = PCHAN_OK;
+    layout->places = places;
+    if (!owners) return PCHAN_OK;
+    PCH_TRY(PCH_ALLOC(next, (size_t)layout->n_ranks, err));
+    for (int r = 0; r < layout->n_ranks; r++) next[r] = layout->offset[r];
+    for (int64_t k = 0; k < layout->offset[layout->n_ranks]; k++) places[k] = next[owners[k]]++;
+done:
+    pch_free(next);
+    return status;
+}
+
+int64_t pch_layout_checksum(const pchan_layout *options, int64_t n)
+{
+    if (options->kind != PCHAN_CUSTOM) return 0;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (int64_t k = 0; k < pch_layout_upper(n, n, n); k++) {
+        hash = (hash ^ (uint32_t)options->owners[k]) * 1099511628211u;
+    }
+    return (int64_t)(hash >> 1);
+}
+
+pchan_status pch_layout_create(const pchan_layout *options, int64_t n, int n_ranks, pch_layout **out,
+                               pchan_error *err)
+{
+    *out = NULL;
+    if (n < 1 || n > 1000000000) {
+        return pch_fail(err, PCHAN_ERR_ARG, "qreduce: n = %lld is not in 1..10^9", (long long)n);
+    }
+    if (options->kind > PCHAN_CUSTOM)
+        return pch_fail(err, PCHAN_ERR_ARG, "layout: unknown kind %d", options->kind);
+    pch_layout *layout = NULL;
+    pchan_status status;
+    PCH_TRY(PCH_ALLOC(layout, 1, err));
+    layout->n = n;
+    layout->n_ranks = n_ranks;
+    PCH_TRY(PCH_ALLOC(layout->offset, (size_t)n_ranks + 1, err));
+    if (options->kind == PCHAN_CUSTOM) {
+        PCH_TRY(count_custom(layout, options->owners, err));
+    } else {
+        PCH_TRY(make_tables(layout, options, err));
+    }
     *out = layout;
     layout = NULL;
 done:
-    pch_free(counts);
     pch_layout_destroy(&layout);
     return status;
 }
@@ -136,8 +195,39 @@ int64_t pch_layout_offset(const pch_layout *layout, int rank)
     return layout->offset[rank];
 }
 
+int pch_layout_owner_of_place(const pch_layout *layout, int64_t place)
+{
+    int low = 0, high = layout->n_ranks - 1; /* owners without elements share their offset with the next */
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (layout->offset[middle + 1] > place) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static void owned_custom(const pch_layout *layout, int rank, int64_t *rows, int64_t *cols)
+{
+    int64_t first = layout->offset[rank], end = layout->offset[rank + 1], k = 0;
+    for (int64_t i = 0; i < layout->n && k < end - first; i++) {
+        for (int64_t j = i; j < layout->n; j++) {
+            int64_t place = pch_layout_position(layout, i, j);
+            if (place < first || place >= end) continue;
+            rows[k] = i;
+            cols[k++] = j;
+        }
+    }
+}
+
 void pch_layout_owned(const pch_layout *layout, int rank, int64_t *rows, int64_t *cols)
 {
+    if (layout->places) {
+        owned_custom(layout, rank, rows, cols);
+        return;
+    }
     int row_class = rank % layout->grid_rows, col_class = rank / layout->grid_rows;
     int64_t k = 0;
     for (int64_t i = 0; i < layout->n; i++) {
@@ -152,5 +242,6 @@ void pch_layout_owned(const pch_layout *layout, int rank, int64_t *rows, int64_t
 
 int64_t pch_layout_bytes(const pch_layout *layout)
 {
+    if (!layout->base) return 0;
     return layout->n * (layout->grid_cols + 1) * (int64_t)sizeof(int64_t) + layout->n * 2 * (int64_t)sizeof(int);
 }

@@ -87,6 +87,11 @@ size_t pch_restore_scratch_bytes(const pchan_basis *basis);
 pchan_status pch_restore_unchecked(const pchan_basis *basis, const uint64_t *words, size_t n, uint64_t *limbs,
                                    void *scratch, size_t *bad_index);
 
+/* restore_reference.c: the same. */
+size_t pch_restore_reference_scratch_bytes(const pchan_basis *basis);
+pchan_status pch_restore_reference_unchecked(const pchan_basis *basis, const uint64_t *words, size_t n,
+                                             uint64_t *limbs, void *scratch, size_t *bad_index);
+
 /* limbs.c: is x (two's complement, n_wide limbs) within |x| < 2^bits? */
 bool pch_limbs_in_range(const uint64_t *wide, int n_wide, int bits);
 

@@ -51,9 +51,13 @@ pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *ow
 typedef enum pch_role { PCH_CHANNELS, PCH_QREDUCES, PCH_WIRE, PCH_N_ROLES } pch_role;
 enum { PCH_TABLE_TAG, PCH_REPLY_TAG, PCH_FIRST_WIRE_TAG };
 
+enum { PCH_MAX_SPARES = 64 };
+
 typedef struct pch_comm {
-    MPI_Comm dup[PCH_N_ROLES]; /* MPI_COMM_NULL until somebody needs it */
-    MPI_Comm node;             /* ranks that share memory; MPI_COMM_NULL until needed */
+    MPI_Comm dup[PCH_N_ROLES];       /* MPI_COMM_NULL until somebody needs it */
+    MPI_Comm node;                   /* ranks that share memory; MPI_COMM_NULL until needed */
+    MPI_Comm spares[PCH_MAX_SPARES]; /* see pch_comm_take_spare */
+    uint64_t spares_taken;           /* a bit each */
     int rank, size, tag_ub;
     int64_t spin_ns;   /* how long to poll before yielding */
     int next_tag;      /* PCH_QREDUCES: equal on all ranks, as creation is collective */
@@ -78,6 +82,12 @@ pchan_status pch_comm_node(pch_comm *comm, pchan_error *err);
 pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err);
 /* n consecutive tags for messages to this rank on dup[PCH_WIRE]; -1 when there are not so many. Local. */
 int pch_comm_take_wire_tags(pch_comm *comm, int64_t n);
+
+/* A duplicate for one object's collective calls, kept for the next one when returned. Taking is collective over
+ * dup[PCH_QREDUCES], returning local: the ranks agree on one that is free on all. STATE when all are taken, MPI.
+ */
+pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, pchan_error *err);
+void pch_comm_return_spare(pch_comm *comm, int number);
 
 /* n consecutive tags nobody else uses on dup[PCH_QREDUCES]. Call in the same order on all ranks. */
 int pch_comm_take_tags(pch_comm *comm, int n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The plan behind a pchan_qreduce, and the table that a strategy fills in. qreduce.c has the cycle,
- * add.c packs tiles, plan.c makes and frees plans, agreement.c ends cycles, result.c answers.
+ * add.c packs tiles, plan.c makes and frees plans, nodes.c deals the work, estimate.c tells sizes, agreement.c
+ * ends cycles, result.c answers.
  */
 #ifndef PCH_QREDUCE_H
 #define PCH_QREDUCE_H
@@ -19,10 +20,14 @@ typedef enum pch_phase { PCH_ARRIVE, PCH_EXCHANGE, PCH_AGREE, PCH_FINISHED } pch
 /* HELPER: another object's wait makes progress for this one. */
 enum { PCH_FREE, PCH_CALLER, PCH_HELPER };
 
-enum { PCH_MAX_STEPS = 31, PCH_STRETCH = 64 };
+enum { PCH_MAX_STEPS = 31, PCH_STRETCH = 64, PCH_BUFFER_BYTES = 64 << 20 };
 
 typedef struct pch_strategy {
     const char *name;
+    bool by_index; /* where nodes are equal, ranks with equal index within their node talk */
+    /* Sizes of this rank's part, by arithmetic alone, also of plans that exist on paper only: adds to
+     * bytes_held what create allocates, to bytes_sent what a cycle sends to other nodes. ARG. */
+    pchan_status (*measure)(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err);
     /* Collective; may fail on some ranks only (the caller agrees). */
     pchan_status (*create)(pchan_qreduce *q, pchan_error *err);
     /* Called once a cycle, when the node's contribution is complete. */
@@ -31,9 +36,14 @@ typedef struct pch_strategy {
      * window it used are zero again. Sets q->first_bad. */
     pchan_status (*progress)(pchan_qreduce *q, bool *done, pchan_error *err);
     void (*destroy)(pchan_qreduce *q);
+    void (*finalize)(pchan_qreduce *q); /* in MPI_Finalize; NULL where only channels hold MPI objects */
 } pch_strategy;
 
-extern const pch_strategy pch_strategy_residues, pch_strategy_gather;
+extern const pch_strategy pch_strategy_residues, pch_strategy_restored, pch_strategy_ring, pch_strategy_ring_scan,
+    pch_strategy_mpi, pch_strategy_gather;
+/* plan.c */
+extern const pch_strategy *const pch_strategies[];
+int pch_strategy_number(const char *name); /* 0 for NULL, -1: no such */
 
 /* Minimum of a number over all ranks in ceil(log2(size)) steps of one message each (dissemination,
  * Hensgen, Finkel and Manber 1988); also a barrier. */
@@ -51,7 +61,9 @@ struct pchan_qreduce {
     int *node_of;    /* [size] */
     int *members;    /* [size] ranks by node */
     int *node_first; /* [n_nodes + 1] into members */
-    int tag;         /* and tag + 1, tag + 2 */
+    int *sender; /* [n_nodes][size of comm] rank of the node that contributes the node's part of an owner's slice;
+                    on the owner's own node the owner */
+    int tag;     /* and tag + 1, tag + 2 */
     int64_t buffer_bytes;
 
     const pchan_basis *basis; /* borrowed */
@@ -88,8 +100,35 @@ static inline int64_t pch_words_bytes(const pchan_qreduce *q, int64_t n_elements
     return n_elements * q->basis->n_words * (int64_t)sizeof(uint64_t);
 }
 
+static inline int pch_sender(const pchan_qreduce *q, int node, int owner)
+{
+    return q->sender[(size_t)node * (size_t)q->size + (size_t)owner];
+}
+
+/* Does this rank contribute its node's part of that owner's slice? */
+static inline bool pch_contributes(const pchan_qreduce *q, int owner)
+{
+    return pch_sender(q, q->node_of[q->rank], owner) == q->rank && pch_layout_n_owned(q->layout, owner) > 0;
+}
+
 /* plan.c */
+pchan_status pch_check_options(int64_t n, const pchan_basis *basis, const pchan_qreduce_options *options,
+                               pchan_error *err);
 void pch_qreduce_dispose(pchan_qreduce *q);
+
+/* nodes.c */
+/* Fills node, node_of, members and what belongs to them. Collective over q->comm. */
+pchan_status pch_find_nodes(pchan_qreduce *q, const MPI_Comm *node_comm, pchan_error *err);
+/* The same from leaders [size]: each rank's node by its lowest rank. Local. */
+pchan_status pch_number_nodes(pchan_qreduce *q, const int *leaders, pchan_error *err);
+/* Fills sender; needs the nodes, the layout and the strategy. Local. */
+pchan_status pch_deal_senders(pchan_qreduce *q, pchan_error *err);
+
+/* estimate.c */
+/* What a plan holds and sends on rank q->rank. Local, by arithmetic. */
+pchan_status pch_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err);
+int64_t
+pch_window_bytes(const pchan_qreduce *q); /* of this rank's node: the words, and a custom layout's places */
 
 /* agreement.c */
 pchan_status pch_agreement_create(pchan_qreduce *q, pchan_error *err);
@@ -101,6 +140,10 @@ void pch_agreement_destroy(pch_agreement *a);
 /* One caller at a time: ARG for NULL, STATE for a second thread, a broken object, no MPI. */
 pchan_status pch_qreduce_enter(pchan_qreduce *q, const char *what, pchan_error *err);
 void pch_qreduce_leave(pchan_qreduce *q);
+/* Adds what the channel sends to other nodes to the cycle's bytes_sent. */
+void pch_count_sent(pchan_qreduce *q, const pchan_channel *channel);
+/* An element of this rank, by number, is out of range or was damaged on the way. */
+void pch_mark_bad(pchan_qreduce *q, int64_t number);
 /* Restores the next block of this rank's elements, of which n_summed have their final sums, into its
  * limbs, and zeroes them in the window. True when all n_local are restored. */
 bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed);

@@ -67,6 +67,20 @@ static void list_remove(pchan_qreduce *q)
     pthread_mutex_unlock(&list_lock);
 }
 
+void pch_count_sent(pchan_qreduce *q, const pchan_channel *channel)
+{
+    pchan_operation op;
+    for (int i = 0; i < pchan_channel_size(channel); i++) {
+        if (pchan_channel_operation(channel, i, &op, NULL) != PCHAN_OK || op.kind != PCHAN_SEND) continue;
+        if (q->node_of[op.peer] != q->node_of[q->rank]) q->stats.bytes_sent += op.bytes;
+    }
+}
+
+void pch_mark_bad(pchan_qreduce *q, int64_t number)
+{
+    if (q->first + number < q->first_bad) q->first_bad = q->first + number;
+}
+
 bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed)
 {
     enum { BLOCK = 1024 };
@@ -77,8 +91,7 @@ bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed)
         uint64_t *limbs = q->limbs + q->n_restored * q->basis->n_limbs;
         size_t bad = 0;
         if (pch_restore_unchecked(q->basis, words, (size_t)n, limbs, q->restore_scratch, &bad) != PCHAN_OK) {
-            int64_t place = q->first + q->n_restored + (int64_t)bad;
-            if (place < q->first_bad) q->first_bad = place;
+            pch_mark_bad(q, q->n_restored + (int64_t)bad);
         }
         memset(words, 0, (size_t)pch_words_bytes(q, n));
         q->n_restored += n;
@@ -168,8 +181,7 @@ done:
 static pchan_status fail_range(const pchan_qreduce *q, int64_t place, pchan_error *err)
 {
     const pch_layout *l = q->layout;
-    int owner = 0;
-    while (l->offset[owner + 1] <= place) owner++;
+    int owner = pch_layout_owner_of_place(l, place);
     int64_t row = 0, col = 0;
     for (int64_t i = 0; i < l->n; i++) {
         for (int64_t j = i; j < l->n; j++) {

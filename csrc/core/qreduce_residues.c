@@ -8,8 +8,7 @@
  * accumulated, and complete sums restored, while the next ones travel. Sends come straight from the
  * window.
  *
- * On node m the owners of other nodes are dealt to m's ranks in turn, so that no rank serves more
- * than one owner above its share.
+ * Which rank of a node sends which slices: nodes.c.
  */
 #include "pch_qreduce.h"
 
@@ -32,46 +31,57 @@ typedef struct residues_plan {
     int64_t buffer_elements;
 } residues_plan;
 
-/* Which rank of node serves owner: the owners that need service, in rank order, take turns. */
-static int sender_for(const pchan_qreduce *q, int node, int owner)
-{
-    int turn = 0, n_members = q->node_first[node + 1] - q->node_first[node];
-    for (int o = 0; o < owner; o++) turn += q->node_of[o] != node && pch_layout_n_owned(q->layout, o) > 0;
-    return q->members[q->node_first[node] + turn % n_members];
-}
-
 static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
 {
-    int node = q->node_of[q->rank], turn = 0;
+    int node = q->node_of[q->rank];
     for (int o = 0; o < q->size; o++) {
-        if (q->node_of[o] == node || pch_layout_n_owned(q->layout, o) == 0) continue;
-        if (turn++ % q->node_size != q->node_rank) continue;
+        if (q->node_of[o] == node || !pch_contributes(q, o)) continue;
         plan->sends[plan->n_sends++] =
             (transfer){o, pch_layout_offset(q->layout, o), pch_layout_n_owned(q->layout, o)};
     }
     for (int m = 0; m < q->n_nodes && q->n_local; m++) {
-        if (m != node) plan->sources[plan->n_recvs++] = sender_for(q, m, q->rank);
+        if (m != node) plan->sources[plan->n_recvs++] = pch_sender(q, m, q->rank);
     }
 }
 
-static pchan_status count_rounds(const pchan_qreduce *q, residues_plan *plan, pchan_error *err)
+/* Elements per message: the same on all ranks. */
+static int64_t chunk_elements(const pchan_qreduce *q)
 {
     int64_t per_buffer = q->buffer_bytes / IN_FLIGHT / (q->n_nodes > 1 ? q->n_nodes - 1 : 1);
-    plan->chunk = per_buffer / pch_words_bytes(q, 1);
-    if (plan->chunk < 1) plan->chunk = 1;
+    int64_t chunk = per_buffer / pch_words_bytes(q, 1);
+    return chunk < 1 ? 1 : chunk;
+}
+
+static int64_t at_most(int64_t n, int64_t limit)
+{
+    return n < limit ? n : limit;
+}
+
+static pchan_status residues_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err)
+{
+    int node = q->node_of[q->rank];
+    int64_t chunk = chunk_elements(q), longest = q->n_nodes > 1 ? q->n_local : 0;
+    for (int o = 0; o < q->size; o++) {
+        if (q->node_of[o] == node || !pch_contributes(q, o)) continue;
+        int64_t n = pch_layout_n_owned(q->layout, o);
+        figures->bytes_sent += pch_words_bytes(q, n);
+        if (n > longest) longest = n;
+    }
+    figures->bytes_held += pch_words_bytes(q, at_most(q->n_local, chunk)) * IN_FLIGHT * (q->n_nodes - 1);
+    int64_t n_rounds = (longest + chunk - 1) / chunk;
+    if (n_rounds <= MAX_ROUNDS) return PCHAN_OK;
+    return pch_fail(err, PCHAN_ERR_ARG,
+                    "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
+                    (long long)q->buffer_bytes, (long long)n_rounds);
+}
+
+static int count_rounds(const pchan_qreduce *q, const residues_plan *plan)
+{
     int64_t longest = plan->n_recvs ? q->n_local : 0;
     for (int s = 0; s < plan->n_sends; s++) {
         if (plan->sends[s].n > longest) longest = plan->sends[s].n;
     }
-    int64_t n_rounds = (longest + plan->chunk - 1) / plan->chunk;
-    if (n_rounds > MAX_ROUNDS) {
-        return pch_fail(err, PCHAN_ERR_ARG,
-                        "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
-                        (long long)q->buffer_bytes, (long long)n_rounds);
-    }
-    plan->n_rounds = (int)n_rounds;
-    plan->buffer_elements = q->n_local < plan->chunk ? q->n_local : plan->chunk;
-    return PCHAN_OK;
+    return (int)((longest + plan->chunk - 1) / plan->chunk);
 }
 
 /* Chunk k of a slice of n elements. */
@@ -118,7 +128,9 @@ static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
     PCH_TRY(PCH_ALLOC(plan->sends, (size_t)q->size, err));
     PCH_TRY(PCH_ALLOC(plan->sources, (size_t)q->n_nodes, err));
     find_transfers(q, plan);
-    PCH_TRY(count_rounds(q, plan, err));
+    plan->chunk = chunk_elements(q);
+    plan->n_rounds = count_rounds(q, plan);
+    plan->buffer_elements = at_most(q->n_local, plan->chunk);
     size_t n = (size_t)(IN_FLIGHT * plan->n_recvs) * (size_t)plan->buffer_elements * (size_t)q->basis->n_words;
     PCH_TRY(PCH_ALLOC(plan->buffers, n, err));
     PCH_TRY(PCH_ALLOC(plan->rounds, (size_t)plan->n_rounds, err));
@@ -190,5 +202,9 @@ static void residues_destroy(pchan_qreduce *q)
     q->plan = NULL;
 }
 
-const pch_strategy pch_strategy_residues = {"residues", residues_create, residues_begin, residues_progress,
-                                            residues_destroy};
+const pch_strategy pch_strategy_residues = {.name = "residues",
+                                            .measure = residues_measure,
+                                            .create = residues_create,
+                                            .begin = residues_begin,
+                                            .progress = residues_progress,
+                                            .destroy = residues_destroy};

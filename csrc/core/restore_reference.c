@@ -67,15 +67,18 @@ static bool subtract_modulus(const uint64_t *x, const uint64_t *modulus, int n, 
     return !less; /* x >= ~y = M - x - 1; equality is x = (M - 1) / 2, outside every basis */
 }
 
-pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *words, size_t n, uint64_t *limbs,
-                                     pchan_error *err)
+size_t pch_restore_reference_scratch_bytes(const pchan_basis *basis)
+{
+    return ((size_t)basis->n_primes + 3 * ((size_t)basis->n_modulus_limbs + 1)) * sizeof(uint64_t);
+}
+
+pchan_status pch_restore_reference_unchecked(const pchan_basis *basis, const uint64_t *words, size_t n,
+                                             uint64_t *limbs, void *scratch, size_t *bad_index)
 {
     int n_wide = basis->n_modulus_limbs + 1, n_limbs = basis->n_limbs;
-    uint64_t *memory = NULL;
-    pchan_status status, result = PCHAN_OK;
-    PCH_TRY(PCH_ALLOC(memory, (size_t)basis->n_primes + 3 * (size_t)n_wide, err));
-    uint64_t *v = memory, *x = v + basis->n_primes, *y = x + n_wide, *modulus = y + n_wide;
-    for (int i = 0; i < basis->n_modulus_limbs; i++) modulus[i] = basis->modulus[i];
+    pchan_status status = PCHAN_OK;
+    uint64_t *v = scratch, *x = v + basis->n_primes, *y = x + n_wide, *modulus = y + n_wide;
+    for (int i = 0; i < n_wide; i++) modulus[i] = i < basis->n_modulus_limbs ? basis->modulus[i] : 0;
     for (size_t k = 0; k < n; k++) {
         mixed_radix(basis, words + k * (size_t)basis->n_words, v);
         for (int i = 0; i < n_wide; i++) x[i] = 0;
@@ -86,14 +89,22 @@ pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *w
         }
         bool canonical = is_canonical(basis, words + k * (size_t)basis->n_words);
         if (canonical && pch_limbs_in_range(value, n_wide, basis->bits)) continue;
-        if (result == PCHAN_OK) {
-            result =
-                pch_fail(err, PCHAN_ERR_RANGE, "restore: integer %zu does not satisfy |x| < 2^%d", k, basis->bits);
-            if (err) err->index = (int64_t)k;
-        }
+        if (status == PCHAN_OK) *bad_index = k;
+        status = PCHAN_ERR_RANGE;
     }
-    status = result;
-done:
-    pch_free(memory);
+    return status;
+}
+
+pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *words, size_t n, uint64_t *limbs,
+                                     pchan_error *err)
+{
+    size_t bad = 0, bytes = pch_restore_reference_scratch_bytes(basis);
+    void *scratch = pch_alloc(1, bytes);
+    if (!scratch) return pch_fail_nomem(err, "restore", bytes);
+    pchan_status status = pch_restore_reference_unchecked(basis, words, n, limbs, scratch, &bad);
+    pch_free(scratch);
+    if (status == PCHAN_OK) return status;
+    pch_fail(err, status, "restore: integer %zu does not satisfy |x| < 2^%d", bad, basis->bits);
+    if (err) err->index = (int64_t)bad;
     return status;
 }

@@ -8,10 +8,10 @@
 
 static pchan_status move_limbs(pchan_qreduce *q, uint64_t *limbs, int64_t n, int peer, bool send, pchan_error *err)
 {
-    enum { PIECE = 1 << 24 };
+    const int64_t piece = pch_longest_count < 1 << 24 ? pch_longest_count : 1 << 24;
     pchan_status status = PCHAN_OK;
-    for (int64_t k = 0; k < n && status == PCHAN_OK; k += PIECE) {
-        int count = (int)(n - k < PIECE ? n - k : PIECE);
+    for (int64_t k = 0; k < n && status == PCHAN_OK; k += piece) {
+        int count = (int)(n - k < piece ? n - k : piece);
         int code = send ? MPI_Send(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm)
                         : MPI_Recv(limbs + k, count, MPI_UINT64_T, peer, q->tag + 2, q->comm, MPI_STATUS_IGNORE);
         status = PCH_MPI(code, "gather", err);
@@ -20,7 +20,7 @@ static pchan_status move_limbs(pchan_qreduce *q, uint64_t *limbs, int64_t n, int
 }
 
 /* Fails on all ranks when one is not ready, or when they do not mean the same root. */
-static pchan_status check_gather(const pchan_qreduce *q, int root, const uint64_t *limbs, pchan_error *err)
+static pchan_status check_gather(const pchan_qreduce *q, int root, const void *limbs, pchan_error *err)
 {
     pchan_error own = {0};
     pchan_status status = PCHAN_OK;
@@ -61,6 +61,34 @@ pchan_status pchan_qreduce_gather(pchan_qreduce *q, int root, uint64_t *limbs, p
         if (r == root && n) memcpy(place, q->limbs, (size_t)n * sizeof *place);
     }
 done:
+    pch_qreduce_leave(q);
+    return status;
+}
+
+pchan_status pchan_qreduce_gather_stats(pchan_qreduce *q, int root, pchan_qreduce_stats *stats, pchan_error *err)
+{
+    pchan_status status = pch_qreduce_enter(q, "gather", err);
+    if (status != PCHAN_OK) return status;
+    int bytes = (int)sizeof q->last;
+    PCH_TRY(check_gather(q, root, stats, err));
+    status =
+        PCH_MPI(MPI_Gather(&q->last, bytes, MPI_BYTE, stats, bytes, MPI_BYTE, root, q->comm), "MPI_Gather", err);
+done:
+    pch_qreduce_leave(q);
+    return status;
+}
+
+pchan_status pchan_qreduce_flip_bit(pchan_qreduce *q, int64_t i, int64_t j, int word, int bit, pchan_error *err)
+{
+    pchan_status status = pch_qreduce_enter(q, "flip_bit", err);
+    if (status != PCHAN_OK) return status;
+    int64_t n = q->layout->n;
+    if (i < 0 || i > j || j >= n || word < 0 || word >= q->basis->n_words || bit < 0 || bit > 63) {
+        status = pch_fail(err, PCHAN_ERR_ARG, "flip_bit: no bit %d of word %d of element (%lld, %lld)", bit, word,
+                          (long long)i, (long long)j);
+    } else {
+        pch_words_at(q, pch_layout_position(q->layout, i, j))[word] ^= (uint64_t)1 << bit;
+    }
     pch_qreduce_leave(q);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "pchan_python.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum { SLICE_NS = 20000000 };
 
@@ -41,17 +42,38 @@ static int n_limbs_of(const QReduceObject *self)
     return pchan_basis_n_limbs(basis_from_object(self->basis));
 }
 
+/* (kind, grid rows, grid columns, block, owners or None) into options->layout. The view holds owners until
+ * released. */
+static int layout_from_object(PyObject *object, long long n, pchan_layout *layout, Py_buffer *view)
+{
+    int kind;
+    PyObject *owners;
+    view->obj = NULL;
+    if (!PyArg_ParseTuple(object, "iiiiO", &kind, &layout->grid_rows, &layout->grid_cols, &layout->block, &owners))
+        return -1;
+    layout->kind = (pchan_layout_kind)kind;
+    if (owners == Py_None) return 0;
+    if (PyObject_GetBuffer(owners, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
+    if (view->itemsize == 4 && view->format && !strcmp(view->format, "i") && n >= 1 && n < 1LL << 31 &&
+        view->len / 4 == n * (n + 1) / 2) {
+        layout->owners = view->buf;
+        return 0;
+    }
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_ValueError, "layout: owners must be an int32 array of n (n + 1) / 2");
+    return -1;
+}
+
 static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"comm", "n", "basis", "layout", "node_comm", "strategy", "buffer_bytes", NULL};
-    PyObject *comm_handle, *basis_object, *node_handle;
+    PyObject *comm_handle, *basis_object, *node_handle, *layout;
     long long n, buffer_bytes;
-    int kind, grid_rows, grid_cols, block;
+    Py_buffer owners;
     MPI_Comm comm, node_comm;
     pchan_qreduce_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLO(iiii)OsL", names, &comm_handle, &n, &basis_object, &kind,
-                                     &grid_rows, &grid_cols, &block, &node_handle, &options.strategy,
-                                     &buffer_bytes)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLOOOsL", names, &comm_handle, &n, &basis_object, &layout,
+                                     &node_handle, &options.strategy, &buffer_bytes)) {
         return NULL;
     }
     const pchan_basis *basis = basis_from_object(basis_object);
@@ -60,16 +82,20 @@ static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         if (comm_from_handle(node_handle, &node_comm) < 0) return NULL;
         options.node_comm = &node_comm;
     }
-    options.layout = (pchan_layout){(pchan_layout_kind)kind, grid_rows, grid_cols, block};
+    if (layout_from_object(layout, n, &options.layout, &owners) < 0) return NULL;
     options.buffer_bytes = buffer_bytes;
     QReduceObject *self = (QReduceObject *)type->tp_alloc(type, 0);
-    if (!self) return NULL;
+    if (!self) {
+        PyBuffer_Release(&owners);
+        return NULL;
+    }
     self->basis = Py_NewRef(basis_object);
     pchan_error err;
     pchan_status status;
     Py_BEGIN_ALLOW_THREADS
     status = pchan_qreduce_create(comm, n, basis, &options, &self->qreduce, &err);
     Py_END_ALLOW_THREADS
+    PyBuffer_Release(&owners);
     if (status != PCHAN_OK) {
         raise_error(state_of(type), &err);
         Py_DECREF(self);
@@ -218,6 +244,15 @@ static PyObject *qreduce_owned(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *stats_dict(const pchan_qreduce_stats *s)
+{
+    return Py_BuildValue("{sdsdsdsdsdsLsLsLss}", "add_s", 1e-9 * (double)s->add_ns, "pack_s",
+                         1e-9 * (double)s->pack_ns, "exchange_s", 1e-9 * (double)s->exchange_ns, "accumulate_s",
+                         1e-9 * (double)s->accumulate_ns, "restore_s", 1e-9 * (double)s->restore_ns, "bytes_sent",
+                         (long long)s->bytes_sent, "bytes_held", (long long)s->bytes_held, "n_local",
+                         (long long)s->n_local, "kernel", pchan_kernel_name());
+}
+
 static PyObject *qreduce_stats(PyObject *object, void *unused)
 {
     (void)unused;
@@ -225,11 +260,73 @@ static PyObject *qreduce_stats(PyObject *object, void *unused)
     pchan_qreduce_stats s;
     if (!q) return NULL;
     pchan_qreduce_get_stats(q, &s);
-    return Py_BuildValue("{sdsdsdsdsdsLsLsL}", "add_s", 1e-9 * (double)s.add_ns, "pack_s",
-                         1e-9 * (double)s.pack_ns, "exchange_s", 1e-9 * (double)s.exchange_ns, "accumulate_s",
-                         1e-9 * (double)s.accumulate_ns, "restore_s", 1e-9 * (double)s.restore_ns, "bytes_sent",
-                         (long long)s.bytes_sent, "bytes_held", (long long)s.bytes_held, "n_local",
-                         (long long)s.n_local);
+    return stats_dict(&s);
+}
+
+static PyObject *qreduce_all_stats(PyObject *object, PyObject *args)
+{
+    int root;
+    pchan_error err;
+    pchan_status status;
+    pchan_qreduce *q = living(object, "report");
+    QReduceObject *self = self_of(object);
+    if (!q || !PyArg_ParseTuple(args, "i", &root)) return NULL;
+    pchan_qreduce_stats *all = PyMem_Calloc((size_t)self->size, sizeof *all);
+    if (!all) return PyErr_NoMemory();
+    WITHOUT_GIL(self->n_inside, pchan_qreduce_gather_stats(q, root, all, &err));
+    int n = self->rank == root ? self->size : 0;
+    PyObject *list = status == PCHAN_OK ? PyList_New(n) : fail(object, &err);
+    for (int r = 0; list && r < n; r++) {
+        PyObject *item = stats_dict(&all[r]);
+        if (!item) Py_CLEAR(list);
+        if (item) PyList_SET_ITEM(list, r, item);
+    }
+    PyMem_Free(all);
+    return list;
+}
+
+static PyObject *qreduce_flip_bit(PyObject *object, PyObject *args)
+{
+    long long i, j;
+    int word, bit;
+    pchan_error err;
+    pchan_qreduce *q = living(object, "flip_bit");
+    if (!q || !PyArg_ParseTuple(args, "LLii", &i, &j, &word, &bit)) return NULL;
+    if (pchan_qreduce_flip_bit(q, i, j, word, bit, &err) != PCHAN_OK) return fail(object, &err);
+    Py_RETURN_NONE;
+}
+
+/* estimate(n, basis, layout, strategy, buffer_bytes, nodes int32[n_ranks], figures int64[n_ranks][4]) */
+static PyObject *qreduce_estimate(PyObject *type, PyObject *args)
+{
+    PyObject *basis_object, *layout, *nodes_object, *figures_object;
+    long long n, buffer_bytes;
+    Py_buffer owners = {0}, nodes = {0}, figures = {0};
+    pchan_qreduce_options options = {0};
+    pchan_error err;
+    if (!PyArg_ParseTuple(args, "LOOsLOO", &n, &basis_object, &layout, &options.strategy, &buffer_bytes,
+                          &nodes_object, &figures_object)) {
+        return NULL;
+    }
+    options.buffer_bytes = buffer_bytes;
+    const pchan_basis *basis = basis_from_object(basis_object);
+    PyObject *result = NULL;
+    if (!basis || layout_from_object(layout, n, &options.layout, &owners) < 0) return NULL;
+    if (PyObject_GetBuffer(nodes_object, &nodes, PyBUF_C_CONTIGUOUS) < 0) goto done;
+    if (PyObject_GetBuffer(figures_object, &figures, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) goto done;
+    int n_ranks = (int)(nodes.len / (Py_ssize_t)sizeof(int));
+    if (figures.len != n_ranks * (Py_ssize_t)sizeof(pchan_qreduce_figures)) {
+        PyErr_SetString(PyExc_ValueError, "estimate: figures must be int64[n_ranks][4]");
+    } else if (pchan_qreduce_estimate(n, basis, &options, n_ranks, nodes.buf, figures.buf, &err) != PCHAN_OK) {
+        raise_error(state_of((PyTypeObject *)type), &err);
+    } else {
+        result = Py_NewRef(Py_None);
+    }
+done:
+    if (figures.obj) PyBuffer_Release(&figures);
+    if (nodes.obj) PyBuffer_Release(&nodes);
+    PyBuffer_Release(&owners);
+    return result;
 }
 
 static PyObject *qreduce_active(PyObject *object, void *unused)
@@ -320,6 +417,10 @@ static PyMethodDef qreduce_methods[] = {
      "the next cycle; WaitTimeout, still active; StateError when nothing was started; MPIError."},
     {"test", qreduce_test, METH_NOARGS, "test()\n--\n\nTrue when the cycle is over. Never waits."},
     {"gather_into", qreduce_gather, METH_VARARGS, "gather_into(root, limbs)\n--\n\nAll limbs, by owner, at root."},
+    {"_all_stats", qreduce_all_stats, METH_VARARGS, "_all_stats(root)\n--\n\nstats of every rank, at root."},
+    {"_flip_bit", qreduce_flip_bit, METH_VARARGS,
+     "_flip_bit(i, j, word, bit)\n--\n\nFor tests: damages an element in the window."},
+    {"_estimate", qreduce_estimate, METH_VARARGS | METH_CLASS, "Figures of a plan on paper, into an array."},
     {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
     {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},
     {"free", qreduce_free, METH_NOARGS,
@@ -331,7 +432,8 @@ static PyGetSetDef qreduce_getset[] = {
     {"stats", qreduce_stats, NULL,
      "Of this rank's last cycle: add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds), bytes_sent (to "
      "other\n"
-     "nodes), bytes_held (share of the window, buffers, tables), n_local.",
+     "nodes), bytes_held (share of the window, buffers, tables), n_local,\n"
+     "kernel (the instruction set in use).",
      NULL},
     {"active", qreduce_active, NULL, "True between start and the end of the cycle.", NULL},
     {"freed", qreduce_freed, NULL, "True after free().", NULL},

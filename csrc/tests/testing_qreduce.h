@@ -22,8 +22,19 @@ static inline MPI_Comm divide(int division)
     return node;
 }
 
-static const char *const strategy_names[] = {"residues", "gather"};
-enum { N_STRATEGIES = 2 };
+static const char *const strategy_names[] = {"residues", "restored", "ring", "ring_scan", "mpi", "gather"};
+enum { N_STRATEGIES = sizeof strategy_names / sizeof *strategy_names };
+
+/* A custom layout that is not separable, and leaves the last of several ranks without elements. */
+static inline int32_t *odd_owners(int n, int n_ranks)
+{
+    int32_t *owners = calloc((size_t)n * (size_t)n, sizeof *owners);
+    int m = n_ranks > 1 ? n_ranks - 1 : 1, k = 0;
+    for (int i = 0; i < n; i++) {
+        for (int j = i; j < n; j++) owners[k++] = (i * i + 3 * j + i * j) % 7 % m;
+    }
+    return owners;
+}
 
 static inline void add_limbs(uint64_t *sum, const uint64_t *x, int n)
 {
