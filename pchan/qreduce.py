@@ -247,7 +247,7 @@ class QReduceScatter(QReduce):
         return matrix
 
     def report(self, root: int = 0) -> str | None:
-        """The last cycle's `stats` as a table over ranks (min, mean, max), for a log: text at `root`, None elsewhere.
+        """The last cycle's `stats` as a table over ranks (min, mean, max), for a log: a text at `root`, else None.
 
         Collective over comm. StateError before the first cycle and while active::
 
@@ -266,8 +266,9 @@ class QReduceScatter(QReduce):
         if self._rank != number:
             return None
         title = (
-            f"QReduceScatter: n = {self.n}, {self.basis.bits} bits in {self.basis.n_words} words, {self._size} ranks "
-            f"on {self.n_nodes} nodes, strategy {self._strategy}, kernel {everyone[0]['kernel']}"
+            f"QReduceScatter: n = {self.n}, {self.basis.bits} bits in {self.basis.n_words} words, "
+            f"{self._size} ranks on {self.n_nodes} nodes, strategy {self._strategy}, "
+            f"kernel {everyone[0]['kernel']}"
         )
         return "\n".join([title, *_table(everyone)])
 
