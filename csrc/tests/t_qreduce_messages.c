@@ -174,7 +174,7 @@ static void check_flight(const pchan_basis *basis)
 static void check_counts(const pchan_basis *basis, const char *strategy)
 {
     enum { N = 12, LIMIT = 7 };
-    pch_max_count = LIMIT;
+    pch_longest_count = LIMIT;
     object o = make_each(N, basis, strategy, 0);
     run(&o, basis, N, 2, strategy);
     if (strcmp(strategy, "mpi") != 0) {
@@ -187,7 +187,7 @@ static void check_counts(const pchan_basis *basis, const char *strategy)
     OK(pchan_qreduce_gather(o.q, 0, world_rank == 0 ? all : NULL, err));
     free(all);
     free_object(&o);
-    pch_max_count = INT32_MAX;
+    pch_longest_count = INT32_MAX;
 }
 
 /* Of the window's mapping, what this process has touched. */
