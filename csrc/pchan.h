@@ -169,9 +169,15 @@ PCHAN_API const uint32_t *pchan_basis_primes(const pchan_basis *basis);
  *   limbs     [in]  uint64[n][n_limbs]
  *   residues  [out] float64[n_primes][n]
  * Local, pure. RANGE with err->index = first integer with |x| >= 2^bits; residues
- * are then undefined. */
+ * are then undefined. NOMEM. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_residues(const pchan_basis *basis, const uint64_t *limbs, size_t n,
                                                       double *residues, pchan_error *err);
+
+/* The same for shorter integers, limbs uint64[n][n_limbs] with n_limbs in 1..the basis', into part of a
+ * table, residues float64[n_primes][stride]: the first n of each row. Local, pure. Also ARG. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_residues_strided(const pchan_basis *basis, const uint64_t *limbs,
+                                                              int n_limbs, size_t n, double *residues,
+                                                              size_t stride, pchan_error *err);
 
 /* pack: residues to words.
  *   residues  [in]  shape [n_primes][rows][cols]; any representative of its class:

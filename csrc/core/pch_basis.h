@@ -54,9 +54,8 @@ struct pchan_basis {
     pch_word *words;  /* [n_words] */
     uint64_t *moduli; /* of the words, PCH_BATCH times over: [PCH_BATCH][n_words] */
 
-    /* residues: x = sum of 24-bit pieces of x times powers; powers [n_panels][n_pieces][PCH_PANEL],
-     * the last piece is the sign: -2^(64 n_limbs) */
-    int n_pieces, n_prime_panels;
+    /* residues: x = sum of 24-bit pieces of x times powers [n_primes / PCH_LANES][n_pieces][PCH_LANES] */
+    int n_pieces;
     double *powers;
 
     /* restore, with m a word's modulus: c = word * (M/m)^-1 mod m, by Shoup's multiplication with

@@ -132,22 +132,17 @@ done:
 
 static pchan_status make_powers(pchan_basis *basis, pchan_error *err)
 {
-    int whole = (64 * basis->n_limbs + PIECE_BITS - 1) / PIECE_BITS;
-    basis->n_pieces = whole + 1;
-    basis->n_prime_panels = (basis->n_primes + PCH_PANEL - 1) / PCH_PANEL;
-    size_t n = (size_t)basis->n_prime_panels * (size_t)basis->n_pieces * PCH_PANEL;
-    pchan_status status = PCH_ALLOC(basis->powers, n, err);
+    basis->n_pieces = (64 * basis->n_limbs + PIECE_BITS - 1) / PIECE_BITS;
+    size_t n_pieces = (size_t)basis->n_pieces;
+    size_t n_rows = (size_t)(basis->n_primes + PCH_LANES - 1) / PCH_LANES * PCH_LANES;
+    pchan_status status = PCH_ALLOC(basis->powers, n_rows * n_pieces, err);
     if (status != PCHAN_OK) return status;
     for (int i = 0; i < basis->n_primes; i++) {
         uint64_t p = basis->primes[i], power = 1;
-        double *column =
-            basis->powers + (size_t)(i / PCH_PANEL) * (size_t)basis->n_pieces * PCH_PANEL + i % PCH_PANEL;
-        for (int k = 0; k < whole; k++, power = (power << PIECE_BITS) % p) {
-            column[k * PCH_PANEL] = symmetric(power, p);
+        double *column = basis->powers + (size_t)(i / PCH_LANES) * n_pieces * PCH_LANES + i % PCH_LANES;
+        for (size_t k = 0; k < n_pieces; k++, power = (power << PIECE_BITS) % p) {
+            column[k * PCH_LANES] = symmetric(power, p);
         }
-        uint64_t sign = 1; /* two's complement: a negative x is short of 2^(64 n_limbs) */
-        for (int k = 0; k < 2 * basis->n_limbs; k++) sign = (sign << 32) % p;
-        column[whole * PCH_PANEL] = -symmetric(sign, p);
     }
     return PCHAN_OK;
 }

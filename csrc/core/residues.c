@@ -1,82 +1,101 @@
 /* SPDX-License-Identifier: MIT
  *
- * residues: integers to residues. x is cut into 24-bit pieces; their product with the table of
- * powers of 2^24 mod p is exact in float64, and one reduction per residue follows.
+ * residues: integers to residues. x is cut into 24-bit pieces, the last of them signed; their product
+ * with the table of powers of 2^24 mod p is exact in float64, and one reduction per residue follows.
  *
- *   limbs uint64[n][n_limbs]  -->  residues float64[n_primes][n], |r| <= (p - 1) / 2
+ *   limbs uint64[n][n_limbs]  -->  residues float64[n_primes][stride], n of each row, |r| <= (p - 1) / 2
+ *
+ * The kernel takes PCH_LANES primes and PCH_PANEL integers at once, so that what it returns for a
+ * prime lies side by side; BLOCK panels of integers stay in the cache while the table streams past.
  */
 #include "pch_basis.h"
 #include "pch_mod.h"
 
-/* Products below 2^(24 + 19.67): 512 of them, and one reduced sum, stay below 2^53. */
-enum { PIECE_BITS = 24, PIECES_AT_ONCE = 512 };
+#include <string.h>
 
-/* pieces [n_pieces][PCH_LANES] of one integer, the sign last; lane e. */
+/* Products below 2^(24 + 19.67): 512 of them, and one reduced sum, stay below 2^53. */
+enum { PIECE_BITS = 24, PIECES_AT_ONCE = 512, BLOCK = 8 };
+
+/* Pieces [n_pieces][PCH_PANEL] of one integer, its column. */
 static void cut(const uint64_t *limbs, int n_limbs, int n_pieces, double *pieces)
 {
     for (int k = 0; k < n_pieces - 1; k++) {
         int limb = k * PIECE_BITS / 64, shift = k * PIECE_BITS % 64;
         uint64_t value = limbs[limb] >> shift;
         if (shift > 64 - PIECE_BITS && limb + 1 < n_limbs) value |= limbs[limb + 1] << (64 - shift);
-        pieces[(size_t)k * PCH_LANES] = (double)(int32_t)(value & ((1 << PIECE_BITS) - 1));
+        pieces[k * PCH_PANEL] = (double)(int32_t)(value & ((1 << PIECE_BITS) - 1));
     }
-    pieces[(size_t)(n_pieces - 1) * PCH_LANES] = (double)(limbs[n_limbs - 1] >> 63);
+    int left = 64 * n_limbs - (n_pieces - 1) * PIECE_BITS; /* 8, 16 or 24 bits; arithmetic shift */
+    pieces[(n_pieces - 1) * PCH_PANEL] = (double)((int64_t)limbs[n_limbs - 1] >> (64 - left));
 }
 
-static void residues_of_lanes(const pchan_basis *basis, const double *pieces, size_t n, size_t first,
-                              size_t n_lanes, double *residues)
+/* out = (rest + sums) mod p, symmetric. In this form compilers find it worth vectorising. */
+static void reduce(const double *sums, const double *rest, size_t n, double p, double *out)
 {
-    double sums[PCH_LANES * PCH_PANEL];
-    size_t n_pieces = (size_t)basis->n_pieces;
-    for (int panel = 0; panel < basis->n_prime_panels; panel++) {
-        const double *powers = basis->powers + (size_t)panel * n_pieces * PCH_PANEL;
-        int first_prime = panel * PCH_PANEL;
-        int n_columns = basis->n_primes - first_prime < PCH_PANEL ? basis->n_primes - first_prime : PCH_PANEL;
-        double totals[PCH_LANES * PCH_PANEL] = {0};
-        for (size_t k = 0; k < n_pieces; k += PIECES_AT_ONCE) {
-            size_t count = n_pieces - k < PIECES_AT_ONCE ? n_pieces - k : PIECES_AT_ONCE;
-            basis->kernel->dot(pieces + k * PCH_LANES, powers + k * PCH_PANEL, count, sums);
-            for (int c = 0; c < n_columns; c++) {
-                double p = basis->primes[first_prime + c], inverse = 1.0 / p;
-                for (size_t e = 0; e < PCH_LANES; e++) {
-                    double *total = &totals[e * PCH_PANEL + (size_t)c];
-                    *total = pch_reduce(*total + sums[e * PCH_PANEL + (size_t)c], p, inverse);
-                }
-            }
-        }
-        for (int c = 0; c < n_columns; c++) {
-            double p = basis->primes[first_prime + c], half = (p - 1) / 2;
-            double *row = residues + (size_t)(first_prime + c) * n + first;
-            for (size_t e = 0; e < n_lanes; e++) {
-                double r = totals[e * PCH_PANEL + (size_t)c];
-                row[e] = r > half ? r - p : r < -half ? r + p : r;
-            }
-        }
+    const double inverse = 1.0 / p, half = (p - 1) / 2;
+    for (size_t i = 0; i < n; i++) {
+        double x = pch_reduce(rest[i] + sums[i], p, inverse);
+        x -= x > half ? p : 0;
+        x += x < -half ? p : 0;
+        out[i] = x;
     }
 }
 
-pchan_status pchan_residues(const pchan_basis *basis, const uint64_t *limbs, size_t n, double *residues,
-                            pchan_error *err)
+/* Residues modulo up to PCH_LANES primes of the integers of a block. */
+static void residues_of_block(const pchan_basis *basis, int first_prime, const double *pieces, size_t n_pieces,
+                              size_t n, double *residues, size_t stride)
 {
-    size_t n_limbs = (size_t)basis->n_limbs;
+    double panel[PCH_LANES][PCH_PANEL], sums[PCH_LANES][BLOCK * PCH_PANEL];
+    double rest[PCH_LANES][BLOCK * PCH_PANEL] = {{0}};
+    const double *powers = basis->powers + (size_t)first_prime * (size_t)basis->n_pieces;
+    for (size_t k = 0; k < n_pieces; k += PIECES_AT_ONCE) {
+        size_t count = n_pieces - k < PIECES_AT_ONCE ? n_pieces - k : PIECES_AT_ONCE;
+        for (size_t i = 0; i < n; i += PCH_PANEL) {
+            basis->kernel->dot(powers + k * PCH_LANES, pieces + i * n_pieces + k * PCH_PANEL, count, panel[0]);
+            for (int c = 0; c < PCH_LANES; c++) memcpy(&sums[c][i], panel[c], sizeof *panel);
+        }
+        for (int c = 0; c < PCH_LANES && first_prime + c < basis->n_primes; c++) {
+            bool last = k + count == n_pieces;
+            reduce(sums[c], rest[c], n, basis->primes[first_prime + c],
+                   last ? residues + (size_t)c * stride : rest[c]);
+        }
+    }
+}
+
+pchan_status pchan_residues_strided(const pchan_basis *basis, const uint64_t *limbs, int n_limbs, size_t n,
+                                    double *residues, size_t stride, pchan_error *err)
+{
+    if (n_limbs < 1 || n_limbs > basis->n_limbs) {
+        return pch_fail(err, PCHAN_ERR_ARG, "residues: n_limbs = %d is not in 1..%d", n_limbs, basis->n_limbs);
+    }
+    int n_pieces = 64 * n_limbs / PIECE_BITS + (64 * n_limbs % PIECE_BITS != 0);
     double *pieces = NULL;
     pchan_status status;
-    PCH_TRY(PCH_ALLOC(pieces, (size_t)basis->n_pieces * PCH_LANES, err));
-    for (size_t first = 0; first < n; first += PCH_LANES) {
-        size_t n_lanes = n - first < PCH_LANES ? n - first : PCH_LANES;
-        for (size_t e = 0; e < n_lanes; e++) {
-            const uint64_t *x = limbs + (first + e) * n_limbs;
-            if (!pch_limbs_in_range(x, basis->n_limbs, basis->bits)) {
+    PCH_TRY(PCH_ALLOC(pieces, (size_t)n_pieces * PCH_PANEL * BLOCK, err));
+    for (size_t first = 0; first < n; first += PCH_PANEL * BLOCK) {
+        size_t count = n - first < PCH_PANEL * BLOCK ? n - first : PCH_PANEL * BLOCK;
+        for (size_t e = 0; e < count; e++) {
+            const uint64_t *x = limbs + (first + e) * (size_t)n_limbs;
+            if (!pch_limbs_in_range(x, n_limbs, basis->bits)) {
                 status = pch_fail(err, PCHAN_ERR_RANGE, "residues: integer %zu does not satisfy |x| < 2^%d",
                                   first + e, basis->bits);
                 if (err) err->index = (int64_t)(first + e);
                 goto done;
             }
-            cut(x, basis->n_limbs, basis->n_pieces, pieces + e);
+            cut(x, n_limbs, n_pieces, pieces + e / PCH_PANEL * PCH_PANEL * (size_t)n_pieces + e % PCH_PANEL);
         }
-        residues_of_lanes(basis, pieces, n, first, n_lanes, residues);
+        for (int i = 0; i < basis->n_primes; i += PCH_LANES) {
+            residues_of_block(basis, i, pieces, (size_t)n_pieces, count, residues + (size_t)i * stride + first,
+                              stride);
+        }
     }
 done:
     pch_free(pieces);
     return status;
+}
+
+pchan_status pchan_residues(const pchan_basis *basis, const uint64_t *limbs, size_t n, double *residues,
+                            pchan_error *err)
+{
+    return pchan_residues_strided(basis, limbs, basis->n_limbs, n, residues, n, err);
 }

@@ -32,6 +32,36 @@ static void check_residues(int bits, uint64_t seed)
     pchan_basis_destroy(&basis);
 }
 
+/* Fewer limbs than the basis has, into part of a wider table. */
+static void check_part(int bits, int n_limbs, uint64_t seed)
+{
+    pchan_basis *basis = make_basis(bits, 8);
+    enum { STRIDE = N + 3 };
+    int n_primes = pchan_basis_n_primes(basis);
+    uint64_t *x = calloc((size_t)(N * n_limbs), sizeof *x);
+    double *r = calloc((size_t)(STRIDE * n_primes), sizeof *r);
+    for (int i = 0; i < STRIDE * n_primes; i++) r[i] = 0.5;
+    for (int k = 0; k < N; k++) random_integer(x + k * n_limbs, n_limbs, 64 * n_limbs - 1, &seed);
+    CHECK(pchan_residues_strided(basis, x, n_limbs, N, r + 1, STRIDE, NULL) == PCHAN_OK, "%d limbs", n_limbs);
+    for (int i = 0; i < n_primes; i++) {
+        int64_t p = pchan_basis_primes(basis)[i];
+        for (int k = 0; k < N; k++) {
+            int64_t got = (int64_t)r[i * STRIDE + 1 + k],
+                    want = (int64_t)slow_mod(x + k * n_limbs, n_limbs, (uint64_t)p);
+            CHECK((got - want) % p == 0 && 2 * llabs(got) < p, "%d limbs, integer %d mod %lld", n_limbs, k,
+                  (long long)p);
+        }
+        CHECK(r[i * STRIDE] == 0.5 && r[i * STRIDE + 1 + N] == 0.5, "prime %d: written beside the table", i);
+    }
+    pchan_error err;
+    CHECK(pchan_residues_strided(basis, x, 0, 1, r, 1, &err) == PCHAN_ERR_ARG, "no limbs");
+    CHECK(pchan_residues_strided(basis, x, pchan_basis_n_limbs(basis) + 1, 1, r, 1, &err) == PCHAN_ERR_ARG,
+          "too many");
+    free(x);
+    free(r);
+    pchan_basis_destroy(&basis);
+}
+
 static void check_range(int bits)
 {
     pchan_basis *basis = make_basis(bits, 8);
@@ -59,6 +89,7 @@ int main(void)
         check_residues(all_bits[i], 1000 + (uint64_t)i);
         check_range(all_bits[i]);
     }
+    for (int n_limbs = 1; n_limbs < 20; n_limbs++) check_part(2049, n_limbs, (uint64_t)n_limbs);
     check_residues(20000, 7); /* more pieces than one exact product can sum */
     return 0;
 }
