@@ -207,6 +207,49 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_restore(const pchan_basis *basis, c
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *words,
                                                                size_t n, uint64_t *limbs, pchan_error *err);
 
+/* ---------------------------------------------------------- fixed point --- */
+
+/* Numbers with a binary exponent each, row by row: entry (r, c) = x * 2^exponents[r][c], with
+ * x two's complement limbs. Borrowed, read-only. Exponents lie within +-2^60. */
+typedef struct pchan_fixed {
+    const uint64_t *limbs;    /* [n_rows][n_cols][n_limbs] */
+    const int64_t *exponents; /* [n_rows][n_cols] */
+    size_t n_rows, n_cols;
+    int n_limbs; /* >= 1 */
+} pchan_fixed;
+
+/* Raises tops[n_cols] to the least t with |entry| < 2^t for all entries of the column, and lowers
+ * *bottom to the exponent of the lowest bit set in any entry; zeros change nothing. Local, pure, cannot fail. */
+PCHAN_API void pchan_fixed_tops(const pchan_fixed *fixed, int64_t *tops, int64_t *bottom);
+
+/* Adds ceil(entry^2 * 2^shifts[column]) of every entry to the column's sum.
+ *   sums  [in, out]  uint64[n_cols][n_sum_limbs], non-negative; must be wide enough for the result
+ * Local, pure. NOMEM: nothing has been added. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_fixed_squares(const pchan_fixed *fixed, const int64_t *shifts,
+                                                           uint64_t *sums, int n_sum_limbs, pchan_error *err);
+
+/* What a column is divided by, with b = bits of the divisor and t = n_out + 2 limbs of the quantize that
+ * uses it: reciprocal = floor((2^(b - 1 + 64 t) - 1) / divisor). A column with divisor 0 becomes 0. */
+typedef struct pchan_divisors {
+    const uint64_t *limbs;       /* [n_cols][n_limbs], non-negative, all 64 bits count */
+    const uint64_t *reciprocals; /* [n_cols][n_out + 2] */
+    const int64_t *shifts;       /* [n_cols] */
+    int n_limbs;
+} pchan_divisors;
+
+/* quantize: |entry| * 2^shift / divisor cut to an integer (nearest = 0) or rounded, ties away from zero, with
+ * the entry's sign. The quotient is exact before it is rounded.
+ *   out  [out]  uint64[n_rows][n_cols][n_out], two's complement
+ * Local, pure. RANGE with err->index when |quotient| may not fit: it must be below 2^(64 n_out - 3). NOMEM. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_fixed_quantize(const pchan_fixed *fixed, const pchan_divisors *by,
+                                                            int nearest, uint64_t *out, int n_out,
+                                                            pchan_error *err);
+
+/* align: entry / 2^exponent, exact, two's complement uint64[n_rows][n_cols][n_out]. Local, pure. RANGE with
+ * err->index for an entry that is no integer then, or does not fit. NOMEM. */
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_fixed_align(const pchan_fixed *fixed, int64_t exponent, uint64_t *out,
+                                                         int n_out, pchan_error *err);
+
 /* --------------------------------------------------------------- layout --- */
 
 /* Which rank owns element (i, j), i <= j, of a symmetric n x n matrix.

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 CSRC = Path(__file__).resolve().parent.parent / "csrc"
-PURE = "status alloc limbs kernels primes residues pack restore restore_reference layout pairing edge copy cma wide".split()
+PURE = (
+    "status alloc limbs wide fixed kernels primes residues pack restore restore_reference layout pairing edge copy cma"
+).split()
 
 
 def closure(path, seen=None):

@@ -30,7 +30,7 @@ static void cut(const uint64_t *limbs, int n_limbs, int n_pieces, double *pieces
 }
 
 /* out = (rest + sums) mod p, symmetric. In this form compilers find it worth vectorising. */
-static void reduce(const double *sums, const double *rest, size_t n, double p, double *out)
+static void reduce(const double *sums, const double *rest, size_t n, double p, double *restrict out)
 {
     const double inverse = 1.0 / p, half = (p - 1) / 2;
     for (size_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ static void residues_of_block(const pchan_basis *basis, int first_prime, const d
                               size_t n, double *residues, size_t stride)
 {
     double panel[PCH_LANES][PCH_PANEL], sums[PCH_LANES][BLOCK * PCH_PANEL];
-    double rest[PCH_LANES][BLOCK * PCH_PANEL] = {{0}};
+    double rest[PCH_LANES][BLOCK * PCH_PANEL] = {{0}}, reduced[BLOCK * PCH_PANEL];
     const double *powers = basis->powers + (size_t)first_prime * (size_t)basis->n_pieces;
     for (size_t k = 0; k < n_pieces; k += PIECES_AT_ONCE) {
         size_t count = n_pieces - k < PIECES_AT_ONCE ? n_pieces - k : PIECES_AT_ONCE;
@@ -56,8 +56,8 @@ static void residues_of_block(const pchan_basis *basis, int first_prime, const d
         }
         for (int c = 0; c < PCH_LANES && first_prime + c < basis->n_primes; c++) {
             bool last = k + count == n_pieces;
-            reduce(sums[c], rest[c], n, basis->primes[first_prime + c],
-                   last ? residues + (size_t)c * stride : rest[c]);
+            reduce(sums[c], rest[c], n, basis->primes[first_prime + c], reduced);
+            memcpy(last ? residues + (size_t)c * stride : rest[c], reduced, n * sizeof *reduced);
         }
     }
 }
