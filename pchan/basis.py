@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._core import Basis
+from ._core import Basis, ints_from, ints_into
 from .errors import RangeError
 
 __all__ = ["PrimeBasis", "ints_to_limbs", "limbs_to_ints"]
@@ -54,13 +54,8 @@ def ints_to_limbs(ints: Any, n_limbs: int) -> npt.NDArray[np.uint64]:
     if n_limbs < 1:
         raise ValueError(f"n_limbs = {n_limbs} is not positive")
     array = _object_array(ints)
-    n_bytes, parts = 8 * n_limbs, []
-    for k, x in enumerate(array.ravel()):
-        try:
-            parts.append(operator.index(x).to_bytes(n_bytes, "little", signed=True))
-        except OverflowError:
-            raise ValueError(f"integer {k} does not fit into {64 * n_limbs} bits with its sign") from None
-    limbs = np.frombuffer(b"".join(parts), dtype="<u8").astype(np.uint64)
+    limbs = np.zeros((array.size, n_limbs), dtype=np.uint64)
+    ints_into(array.ravel().tolist(), limbs)
     return limbs.reshape(*array.shape, n_limbs)
 
 
@@ -74,12 +69,8 @@ def limbs_to_ints(limbs: Any) -> npt.NDArray[Any]:
         raise TypeError(f"limbs must be uint64, not {array.dtype}")
     if array.ndim == 0 or array.shape[-1] == 0:
         raise ValueError("limbs must have a last dimension of one limb or more")
-    n_bytes = 8 * array.shape[-1]
-    data = np.ascontiguousarray(array, dtype="<u8").tobytes()
     ints = np.empty(array.shape[:-1], dtype=object)
-    flat = ints.reshape(-1)
-    for k in range(flat.size):
-        flat[k] = int.from_bytes(data[k * n_bytes : (k + 1) * n_bytes], "little", signed=True)
+    ints.reshape(-1)[:] = ints_from(np.ascontiguousarray(array), array.shape[-1])
     return ints
 
 

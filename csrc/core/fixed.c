@@ -89,8 +89,25 @@ static void add_product(const uint64_t *x, int n, uint64_t factor, uint64_t *out
 /* out [n_x + n_y] */
 static void multiply(const uint64_t *x, int n_x, const uint64_t *y, int n_y, uint64_t *out)
 {
-    memset(out, 0, (size_t)n_x * sizeof *out);
+    for (int i = 0; i < n_x; i++) out[i] = 0;
     for (int j = 0; j < n_y; j++) add_product(x, n_x, y[j], out + j);
+}
+
+/* out [2 n]: twice the products of different limbs, and the squares */
+static void square(const uint64_t *x, int n, uint64_t *out)
+{
+    uint64_t carry = 0, doubled = 0;
+    for (int i = 0; i < n; i++) out[i] = 0;
+    for (int i = 0; i < n; i++) add_product(x + i + 1, n - i - 1, x[i], out + 2 * i + 1);
+    for (int i = 0; i < n; i++) {
+        uint64_t low = out[2 * i] << 1 | doubled, high = out[2 * i + 1] << 1 | out[2 * i] >> 63;
+        doubled = out[2 * i + 1] >> 63;
+        u128 s = (u128)x[i] * x[i], t = (u128)low + (uint64_t)s + carry;
+        u128 u = (u128)high + (uint64_t)(s >> 64) + (uint64_t)(t >> 64);
+        out[2 * i] = (uint64_t)t;
+        out[2 * i + 1] = (uint64_t)u;
+        carry = (uint64_t)(u >> 64);
+    }
 }
 
 static void negate(uint64_t *x, int n)
@@ -128,13 +145,13 @@ void pchan_fixed_tops(const pchan_fixed *p, int64_t *tops, int64_t *bottom)
     }
 }
 
-/* sum += ceil(square * 2^shift) */
-static void add_shifted(const uint64_t *square, int n, int64_t shift, uint64_t *sum, int n_sum)
+/* sum += ceil(x * 2^shift) */
+static void add_shifted(const uint64_t *x, int n, int64_t shift, uint64_t *sum, int n_sum)
 {
-    int64_t first = shift > 0 ? shift >> 6 : 0, last = (bit_length(square, n) + shift + 63) >> 6;
-    uint64_t carry = shift < 0 && has_bits_below(square, n, -shift);
+    int64_t first = shift > 0 ? shift >> 6 : 0, last = (bit_length(x, n) + shift + 63) >> 6;
+    uint64_t carry = shift < 0 && has_bits_below(x, n, -shift);
     for (int64_t i = first; i < n_sum && (i < last || carry); i++) {
-        u128 t = (u128)sum[i] + shifted_limb(square, n, shift, i) + carry;
+        u128 t = (u128)sum[i] + shifted_limb(x, n, shift, i) + carry;
         sum[i] = (uint64_t)t;
         carry = (uint64_t)(t >> 64);
     }
@@ -146,13 +163,13 @@ pchan_status pchan_fixed_squares(const pchan_fixed *p, const int64_t *shifts, ui
     uint64_t *m = NULL;
     pchan_status status;
     PCH_TRY(PCH_ALLOC(m, 3 * (size_t)p->n_limbs, err));
-    uint64_t *square = m + p->n_limbs;
+    uint64_t *squared = m + p->n_limbs;
     for (size_t k = 0; k < p->n_rows * p->n_cols; k++) {
         int n = magnitude(p->limbs + k * (size_t)p->n_limbs, p->n_limbs, m);
         size_t column = k % p->n_cols;
         if (n == 0) continue;
-        multiply(m, n, m, n, square);
-        add_shifted(square, 2 * n, shifts[column] + 2 * p->exponents[k], sums + column * (size_t)n_sum, n_sum);
+        square(m, n, squared);
+        add_shifted(squared, 2 * n, shifts[column] + 2 * p->exponents[k], sums + column * (size_t)n_sum, n_sum);
     }
 done:
     pch_free(m);

@@ -48,23 +48,41 @@ const pchan_basis *basis_from_object(PyObject *object)
     return NULL;
 }
 
-/* residues_into(limbs, residues): uint64[n][n_limbs] to float64[n_primes][n] */
+/* out: float64[n_primes][n], rows contiguous, any stride between them */
+static int table_from_object(PyObject *object, int n_primes, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED | PyBUF_WRITABLE) < 0) return -1;
+    if (view->ndim == 2 && view->itemsize == 8 && view->shape[0] == n_primes &&
+        (view->shape[1] <= 1 || view->strides[1] == 8) && view->strides[0] >= 0 && view->strides[0] % 8 == 0) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "residues_into: out must be float64[%d, n] with contiguous rows", n_primes);
+    PyBuffer_Release(view);
+    return -1;
+}
+
+/* residues_into(limbs, residues): uint64[n][any number of limbs] to float64[n_primes][n] */
 static PyObject *basis_residues(PyObject *object, PyObject *args)
 {
     PyObject *limbs_object, *out_object;
     Py_buffer limbs, out;
     if (!PyArg_ParseTuple(args, "OO", &limbs_object, &out_object)) return NULL;
     const pchan_basis *basis = basis_of(object);
-    if (PyObject_GetBuffer(out_object, &out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return NULL;
-    Py_ssize_t n = out.len / (Py_ssize_t)sizeof(double) / pchan_basis_n_primes(basis);
-    if (limbs_from_object(limbs_object, 0, n * pchan_basis_n_limbs(basis), "limbs", &limbs) < 0) {
+    if (table_from_object(out_object, pchan_basis_n_primes(basis), &out) < 0) return NULL;
+    Py_ssize_t n = out.shape[1], n_limbs = 0;
+    if (PyObject_GetBuffer(limbs_object, &limbs, PyBUF_ND) == 0) {
+        n_limbs = limbs.ndim > 0 ? limbs.shape[limbs.ndim - 1] : 0;
+        PyBuffer_Release(&limbs);
+    }
+    if (PyErr_Occurred() || limbs_from_object(limbs_object, 0, n * n_limbs, "limbs", &limbs) < 0) {
         PyBuffer_Release(&out);
         return NULL;
     }
     pchan_error err;
     pchan_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = pchan_residues(basis, limbs.buf, (size_t)n, out.buf, &err);
+    status = pchan_residues_strided(basis, limbs.buf, n_limbs > INT32_MAX ? INT32_MAX : (int)n_limbs, (size_t)n,
+                                    out.buf, (size_t)out.strides[0] / 8, &err);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&limbs);
     PyBuffer_Release(&out);
@@ -143,7 +161,9 @@ static int (*get_n_limbs)(const pchan_basis *) = pchan_basis_n_limbs;
 
 static PyMethodDef basis_methods[] = {
     {"residues_into", basis_residues, METH_VARARGS,
-     "residues_into(limbs, out)\n--\n\nuint64[n, n_limbs] to symmetric float64[n_primes, n]."},
+     "residues_into(limbs, out)\n--\n\nuint64[n, limbs], no more than n_limbs, to symmetric float64[n_primes, "
+     "n],\n"
+     "which may be part of a table."},
     {"pack_into", basis_pack, METH_VARARGS,
      "pack_into(residues, out)\n--\n\n[n_primes, rows, cols] to uint64[rows * cols, n_words]."},
     {"restore_into", basis_restore, METH_VARARGS,

@@ -119,7 +119,8 @@ static int module_exec(PyObject *module)
     if (result < 0 || load_errors(PyModule_GetState(module)) < 0) return -1;
     if (add_type(module, &shared_spec) < 0) return -1;
     if (add_type(module, &channel_spec) < 0 || add_type(module, &basis_spec) < 0) return -1;
-    if (add_type(module, &qreduce_spec) < 0) return -1;
+    if (add_type(module, &qreduce_spec) < 0 || add_type(module, &team_spec) < 0) return -1;
+    if (PyModule_AddFunctions(module, fixed_functions) < 0) return -1;
     char library[1024];
     our_library(library, sizeof library);
     if (PyModule_AddStringConstant(module, "mpi_library", library) < 0) return -1;

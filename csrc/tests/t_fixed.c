@@ -165,6 +165,21 @@ static void check_norms(uint64_t seed)
     }
 }
 
+/* (2^b - 1)^2 = 2^(2 b) - 2^(b + 1) + 1 */
+static void check_long_square(int n_limbs)
+{
+    uint64_t x[20] = {0}, sums[44] = {0};
+    int64_t exponent = 0, shift = 0;
+    int b = 64 * n_limbs - 7;
+    for (int i = 0; i < b; i++) x[i / 64] |= (uint64_t)1 << (i % 64);
+    const pchan_fixed p = {x, &exponent, 1, 1, n_limbs};
+    CHECK(pchan_fixed_squares(&p, &shift, sums, 44, NULL) == PCHAN_OK, "squares");
+    for (int i = 0; i < 64 * 44; i++) {
+        int bit = (int)(sums[i / 64] >> (i % 64) & 1);
+        CHECK(bit == (i == 0 || (i > b && i < 2 * b)), "%d limbs, bit %d", n_limbs, i);
+    }
+}
+
 static void check_align(void)
 {
     int64_t x[2] = {-12, 5}, exponents[2] = {-2, 70};
@@ -206,6 +221,7 @@ int main(void)
         for (uint64_t k = 0; k < 30; k++) check_small(seed * 1000 + k);
         check_norms(seed);
     }
+    for (int n_limbs = 1; n_limbs <= 20; n_limbs++) check_long_square(n_limbs);
     check_align();
     check_errors();
     return 0;
