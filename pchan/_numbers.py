@@ -1,88 +1,40 @@
 # SPDX-License-Identifier: MIT
-"""Numbers of any library as exact triples: mantissa * 2**exponent / denominator.
+"""Numbers of any library, exact, as rows of limbs with exponents, or of fractions.
 
 No library is imported for its number types: a class is recognised by its package and name.
-Everything here is local and exact; decimal strings are never made.
+Everything here is local and exact; numbers pass as integers, never as decimal strings.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-ObjectArray = npt.NDArray[np.object_]
-Triple = tuple[Any, int, Any]
+from ._convert import MAX_EXPONENT, Triple, bulk_converter, converter
+from ._core import ints_into
+from ._exact import Exact, Fixed, IntArray, LimbArray, Ratios, no_rows
 
-# Upper exponent of zero: below that of every number, far from the ends of int64.
-ZERO_TOP = -(1 << 61)
-_MAX_EXPONENT = 1 << 60
-_bit_length = np.frompyfunc(lambda x: x.bit_length(), 1, 1)
-_trailing_zeros = np.frompyfunc(lambda x: (x & -x).bit_length() - 1, 1, 1)
+_CHUNK_ENTRIES = 1 << 14
+# Integers wider than this, and eight times as wide as the average, are better kept one by one.
+_MAX_EVEN_LIMBS = 64
 
 
-@dataclass
-class Exact:
-    """Rows of P: entry = mantissas * 2**exponents / denominators.
-
-    Attributes
-    ----------
-    mantissas : object[k, n]
-        Signed integers (int or gmpy2's mpz).
-    exponents : int64[k, n]
-    denominators : object[k, n] or None
-        Positive integers; None when all are one.
-    n : int
-        Columns, -1 when there are no rows to tell.
-    """
-
-    mantissas: ObjectArray
-    exponents: IntArray
-    denominators: ObjectArray | None
-    n: int
-
-    @property
-    def k(self) -> int:
-        """Number of rows."""
-        return len(self.mantissas)
-
-    def tops(self) -> IntArray:
-        """int64[k, n] with abs(entry) < 2**top, `ZERO_TOP` for zero."""
-        tops = self.exponents + bit_lengths(self.mantissas)
-        if self.denominators is not None:
-            tops = tops + 1 - bit_lengths(self.denominators)
-        return np.where(self.mantissas == 0, ZERO_TOP, tops)
-
-    def bottoms(self) -> IntArray:
-        """int64[k, n]: the largest exponent that leaves each mantissa an integer; -ZERO_TOP for zero."""
-        zeros = _trailing_zeros(self.mantissas).astype(np.int64)
-        return np.where(self.mantissas == 0, -ZERO_TOP, self.exponents + zeros)
-
-    def resized(self, n: int) -> Exact:
-        """The same for a rank without rows that has learned n."""
-        if self.k:
-            return self
-        return Exact(self.mantissas.reshape(0, n), self.exponents.reshape(0, n), None, n)
-
-
-def bit_lengths(ints: ObjectArray) -> IntArray:
-    """Bits of the absolute values, int64 in the shape of `ints`."""
-    return np.asarray(_bit_length(ints), dtype=object).astype(np.int64)
+class _NotFixed(Exception):
+    """Denominators, or integers of very different sizes."""
 
 
 def convert(P: Any, scale_bits: int | None = None) -> Exact:
-    """Rows of P as exact triples.  Local.
+    """Rows of P as exact numbers.  Local.
 
     Parameters
     ----------
     P
         Sequence of rows, 2-D array, anything 2-D with `tolist` (matrices of mpmath and
-        python-flint); with `scale_bits` uint64[k, n, n_limbs], two's complement limbs.
+        python-flint); with `scale_bits` uint64[k, n, n_limbs], two's complement limbs, which are
+        not copied when they are contiguous.
     scale_bits
         The limbs stand for integer / 2**scale_bits.
 
@@ -105,15 +57,16 @@ def convert(P: Any, scale_bits: int | None = None) -> Exact:
     return _from_rows(P)
 
 
+# ---- arrays ----
+
+
 def _from_limbs(P: Any, scale_bits: int) -> Exact:
     if not isinstance(P, np.ndarray) or P.dtype != np.uint64 or P.ndim != 3:
         raise TypeError("with scale_bits, P must be an array uint64[rows, columns, limbs]")
     if P.shape[1] == 0 or P.shape[2] == 0:
         raise ValueError(f"P has no columns or no limbs, its shape is {P.shape}")
-    from .basis import limbs_to_ints
-
     exponents = np.full(P.shape[:2], -scale_bits, dtype=np.int64)
-    return Exact(limbs_to_ints(P), exponents, None, P.shape[1])
+    return Fixed(np.ascontiguousarray(P), exponents, P.shape[1])
 
 
 def _from_array(P: npt.NDArray[Any]) -> Exact:
@@ -121,19 +74,36 @@ def _from_array(P: npt.NDArray[Any]) -> Exact:
     if kind not in "fiu":
         raise TypeError(f"P has dtype {P.dtype}, which is not a real number type")
     if P.shape == (0,):
-        return _no_rows(-1)
+        return no_rows(-1)
     if P.ndim != 2:
         raise ValueError(f"P must be 2-D, its shape is {P.shape}")
     if P.shape[1] == 0:
         raise ValueError(f"P has no columns, its shape is {P.shape}")
     if kind != "f":
-        return Exact(P.astype(object), np.zeros(P.shape, np.int64), None, P.shape[1])
+        signed = (
+            [np.asarray(P, dtype=np.uint64), np.zeros(P.shape, np.uint64)]
+            if kind == "u"
+            else [np.asarray(P, np.int64)]
+        )
+        return _fixed(signed, np.zeros(P.shape, np.int64))
     _check_finite(P)
-    if P.dtype.itemsize > 8:
-        return _from_rows(P.tolist(), n=P.shape[1])
-    fractions, exponents = np.frexp(P.astype(np.float64))
-    mantissas = np.ldexp(fractions, 53).astype(np.int64).astype(object)
-    return Exact(mantissas, exponents.astype(np.int64) - 53, None, P.shape[1])
+    if P.dtype.itemsize <= 8:
+        fractions, exponents = np.frexp(P.astype(np.float64))
+        return _fixed([np.ldexp(fractions, 53).astype(np.int64)], exponents.astype(np.int64) - 53)
+    if np.finfo(P.dtype).nmant > 63:
+        return _from_rows(P.tolist())
+    fractions, exponents = np.frexp(P)
+    high = np.floor(np.ldexp(fractions, 32))
+    low = np.ldexp(np.ldexp(fractions, 32) - high, 32).astype(np.uint64)
+    top = high.astype(np.int64)
+    return _fixed([(top.view(np.uint64) << np.uint64(32)) | low, top >> 32], exponents.astype(np.int64) - 64)
+
+
+def _fixed(limbs: list[npt.NDArray[Any]], exponents: IntArray) -> Fixed:
+    parts = [limb if limb.dtype == np.uint64 else limb.view(np.uint64) for limb in limbs]
+    return Fixed(
+        np.ascontiguousarray(np.stack(parts, axis=-1)), np.ascontiguousarray(exponents), exponents.shape[1]
+    )
 
 
 def _check_finite(P: npt.NDArray[Any]) -> None:
@@ -144,41 +114,27 @@ def _check_finite(P: npt.NDArray[Any]) -> None:
         raise ValueError(f"row {row}, column {column} of P is {what}")
 
 
-def _no_rows(n: int) -> Exact:
-    shape = (0, max(n, 0))
-    return Exact(np.empty(shape, dtype=object), np.empty(shape, dtype=np.int64), None, n)
+# ---- sequences of rows ----
 
 
-def _from_rows(P: Any, n: int = -1) -> Exact:
+def _from_rows(P: Any) -> Exact:
     if not _is_sequence(P):
         raise TypeError(f"P must be a sequence of rows or a 2-D array, not {type(P).__name__}")
-    if isinstance(P, np.ndarray) and P.ndim == 2:
-        n = P.shape[1]
-    triples: list[Triple] = []
+    n = P.shape[1] if isinstance(P, np.ndarray) and P.ndim == 2 else -1
     for r, row in enumerate(P):
         if not _is_sequence(row):
             raise ValueError(f"P must be 2-D: its row {r} is one {type(row).__name__}")
         n = len(row) if n < 0 else n
         if len(row) != n:
             raise ValueError(f"row {r} of P has {len(row)} columns, {n} were expected")
-        triples.extend(_convert_row(row, r))
     if n == 0:
         raise ValueError("P has no columns")
-    if not triples:
-        return _no_rows(n)
-    return _from_triples(triples, len(P), n)
-
-
-def _from_triples(triples: list[Triple], k: int, n: int) -> Exact:
-    mantissas = np.empty(k * n, dtype=object)
-    mantissas[:] = [t[0] for t in triples]
-    exponents = np.array([t[1] for t in triples], dtype=np.int64)
-    denominators = None
-    if any(t[2] != 1 for t in triples):
-        flat = np.empty(k * n, dtype=object)
-        flat[:] = [t[2] for t in triples]
-        denominators = flat.reshape(k, n)
-    return Exact(mantissas.reshape(k, n), exponents.reshape(k, n), denominators, n)
+    if len(P) == 0:
+        return no_rows(n)
+    try:
+        return _fixed_rows(P, n)
+    except _NotFixed:
+        return _ratio_rows(P, n)
 
 
 def _is_sequence(x: Any) -> bool:
@@ -187,122 +143,79 @@ def _is_sequence(x: Any) -> bool:
     return hasattr(x, "__len__") and hasattr(x, "__iter__") and not isinstance(x, (str, bytes, Mapping))
 
 
-def _convert_row(row: Any, r: int) -> list[Triple]:
-    items = row.tolist() if isinstance(row, np.ndarray) else row
+def _chunks(P: Any, n: int) -> Iterator[tuple[int, list[Any]]]:
+    """(number of the first row, entries of a few rows)."""
+    step, first, items = max(1, _CHUNK_ENTRIES // n), 0, list[Any]()
+    for r, row in enumerate(P):
+        items.extend(row.tolist() if isinstance(row, np.ndarray) else row)
+        if r + 1 - first == step:
+            yield first, items
+            first, items = r + 1, []
+    if items:
+        yield first, items
+
+
+def _fixed_rows(P: Any, n: int) -> Fixed:
+    count, done, total_bits = len(P) * n, 0, 0
+    limbs, exponents = np.empty((count, 1), dtype=np.uint64), np.empty(count, dtype=np.int64)
+    for first, items in _chunks(P, n):
+        mantissas, powers = _dyadic(items, first, n)
+        bits = list(map(int.bit_length, mantissas))
+        n_limbs, end = max(bits) // 64 + 1, done + len(items)
+        total_bits += sum(bits)
+        if n_limbs > max(limbs.shape[1], _MAX_EVEN_LIMBS) and n_limbs > 8 * (total_bits // (64 * end) + 1):
+            raise _NotFixed
+        limbs = _widened(limbs, n_limbs, done)
+        ints_into(mantissas, limbs[done:end])
+        exponents[done:end] = powers
+        done = end
+    return Fixed(limbs.reshape(len(P), n, -1), exponents.reshape(len(P), n), n)
+
+
+def _widened(limbs: LimbArray, n_limbs: int, n_used: int) -> LimbArray:
+    """The same integers with more limbs."""
+    old = limbs.shape[1]
+    if n_limbs <= old:
+        return limbs
+    wide = np.empty((len(limbs), n_limbs), dtype=np.uint64)
+    wide[:n_used, :old] = limbs[:n_used]
+    wide[:n_used, old:] = (limbs[:n_used, old - 1 :].view(np.int64) >> 63).view(np.uint64)
+    return wide
+
+
+def _dyadic(items: list[Any], first_row: int, n: int) -> tuple[list[int], IntArray]:
+    """Mantissas and exponents; _NotFixed for a denominator."""
+    kinds = set(map(type, items))
+    bulk = bulk_converter(kinds.pop()) if len(kinds) == 1 else None
+    if bulk is not None:
+        found = bulk(items)
+        if found is not None:
+            return found
+    triples = _triples(items, first_row, n)
+    if any(t[2] != 1 for t in triples):
+        raise _NotFixed
+    return [int(t[0]) for t in triples], np.array([t[1] for t in triples], dtype=np.int64)
+
+
+def _triples(items: list[Any], first_row: int, n: int) -> list[Triple]:
     triples: list[Triple] = []
     for x in items:
         try:
-            triple = (_CACHE.get(type(x)) or _converter(type(x)))(x)
-            if not -_MAX_EXPONENT < triple[1] < _MAX_EXPONENT:
+            triple = converter(type(x))(x)
+            if not -MAX_EXPONENT < triple[1] < MAX_EXPONENT:
                 raise ValueError("has an exponent beyond 2**60")
         except (TypeError, ValueError) as exc:
-            raise type(exc)(f"row {r}, column {len(triples)} of P {exc}") from None
+            row, column = divmod(len(triples), n)
+            raise type(exc)(f"row {first_row + row}, column {column} of P {exc}") from None
         triples.append(triple)
     return triples
 
 
-def _integer(x: Any) -> Triple:
-    return int(x), 0, 1
-
-
-def _float(x: Any) -> Triple:
-    if not math.isfinite(x):
-        raise ValueError("is NaN" if x != x else "is infinite")
-    fraction, exponent = math.frexp(x)
-    return int(fraction * 9007199254740992.0), exponent - 53, 1
-
-
-def _floating(x: Any) -> Triple:
-    """NumPy scalar of any width, as far as its own frexp goes."""
-    if not np.isfinite(x):
-        raise ValueError("is NaN" if x != x else "is infinite")
-    fraction, exponent = np.frexp(x)
-    numerator, denominator = fraction.as_integer_ratio()
-    return numerator, int(exponent) - denominator.bit_length() + 1, 1
-
-
-def _rational(x: Any) -> Triple:
-    return _reduced(int(x.numerator), int(x.denominator))
-
-
-def _fmpq(x: Any) -> Triple:
-    return _reduced(int(x.p), int(x.q))
-
-
-def _reduced(numerator: int, denominator: int) -> Triple:
-    """Lowest terms, the denominator's power of two moved into the exponent."""
-    common = math.gcd(numerator, denominator)
-    numerator, denominator = numerator // common, denominator // common
-    zeros = (denominator & -denominator).bit_length() - 1
-    return numerator, -zeros, denominator >> zeros
-
-
-def _mpf(x: Any) -> Triple:
-    sign, mantissa, exponent, _ = x._mpf_
-    if not mantissa and exponent:
-        raise ValueError("is NaN" if x != x else "is infinite")
-    return (-mantissa if sign else mantissa), int(exponent), 1
-
-
-def _mpfr(x: Any) -> Triple:
-    if x.is_nan() or x.is_infinite():
-        raise ValueError("is NaN" if x.is_nan() else "is infinite")
-    mantissa, exponent = x.as_mantissa_exp()
-    return mantissa, int(exponent), 1
-
-
-def _arb(x: Any) -> Triple:
-    """A ball stands for its midpoint."""
-    if not x.is_finite():
-        raise ValueError("is NaN or infinite")
-    mantissa, exponent = (x.mid() if hasattr(x, "mid") else x).man_exp()
-    return int(mantissa), int(exponent), 1
-
-
-def _complex(x: Any) -> Triple:
-    raise TypeError(f"is complex ({type(x).__name__})")
-
-
-def _boolean(x: Any) -> Triple:
-    raise TypeError("is a bool, not a number")
-
-
-_CONVERTERS: dict[tuple[str, str], Callable[[Any], Triple]] = {
-    ("builtins", "bool"): _boolean,
-    ("builtins", "int"): _integer,
-    ("builtins", "float"): _float,
-    ("builtins", "complex"): _complex,
-    ("fractions", "Fraction"): _rational,
-    ("numbers", "Rational"): _rational,
-    ("numpy", "bool"): _boolean,
-    ("numpy", "bool_"): _boolean,
-    ("numpy", "integer"): _integer,
-    ("numpy", "float16"): _float,
-    ("numpy", "float32"): _float,
-    ("numpy", "float64"): _float,
-    ("numpy", "floating"): _floating,
-    ("numpy", "complexfloating"): _complex,
-    # Before mpmath's: gmpy2's mpfr has an `_mpf_` that mpmath misreads for zero.
-    ("gmpy2", "mpz"): _integer,
-    ("gmpy2", "xmpz"): _integer,
-    ("gmpy2", "mpq"): _rational,
-    ("gmpy2", "mpfr"): _mpfr,
-    ("gmpy2", "mpc"): _complex,
-    ("flint", "fmpz"): _integer,
-    ("flint", "fmpq"): _fmpq,
-    ("flint", "arb"): _arb,
-    ("flint", "arf"): _arb,
-    ("flint", "acb"): _complex,
-    ("mpmath", "_mpf"): _mpf,
-    ("mpmath", "_mpc"): _complex,
-}
-_CACHE: dict[type, Callable[[Any], Triple]] = {}
-
-
-def _converter(cls: type) -> Callable[[Any], Triple]:
-    """Converter of the nearest known base class."""
-    for base in cls.__mro__:
-        found = _CONVERTERS.get((base.__module__.partition(".")[0], base.__name__))
-        if found is not None:
-            return _CACHE.setdefault(cls, found)
-    raise TypeError(f"is a {cls.__module__}.{cls.__qualname__}, which is not a number type known here")
+def _ratio_rows(P: Any, n: int) -> Ratios:
+    triples = [t for first, items in _chunks(P, n) for t in _triples(items, first, n)]
+    shape = (len(P), n)
+    mantissas, denominators = np.empty(shape, dtype=object), np.empty(shape, dtype=object)
+    mantissas.reshape(-1)[:] = [t[0] for t in triples]
+    denominators.reshape(-1)[:] = [t[2] for t in triples]
+    exponents = np.array([t[1] for t in triples], dtype=np.int64).reshape(shape)
+    return Ratios(mantissas, exponents, denominators, n)

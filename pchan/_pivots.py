@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from mpmath.libmp import MPZ
 
-from ._numbers import ObjectArray
+from ._exact import ObjectArray
 
 _GUARD_BITS = 128
 _MAX_SLACK_BITS = 32

@@ -16,9 +16,9 @@ from mpi4py import MPI
 from mpmath.libmp import from_man_exp, mpf_div
 
 from ._collective import agree_equal, agreed, broadcast_bytes
-from ._numbers import IntArray, ObjectArray
+from ._exact import IntArray, ObjectArray, Scale
 from ._pivots import pivots
-from ._quantize import NORM_GUARD_BITS, Scale
+from ._quantize import NORM_GUARD_BITS
 from .basis import ints_to_limbs, limbs_to_ints
 
 _GUARD_BITS = 64

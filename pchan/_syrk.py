@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""residues and syrk: integers to residues, their products per prime by BLAS, tile by tile."""
+"""residues and syrk: a node's rows to residues in memory that its ranks share, their products per prime by
+BLAS, tile by tile, packed straight into the window of Q.
+
+Tasks are dealt out one by one, so the load is balanced whoever has the rows.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .basis import PrimeBasis
+from ._blocks import Blocks, plan_blocks, tiles
+from ._core import Team
 from .qreduce import QReduceScatter
 
-DEFAULT_MEMORY = 256 << 20
-_MAX_TILE = 256
+# (rows of this rank, out uint64[rows, n, n_limbs]): writes P'
+Fill = Callable[[slice, npt.NDArray[np.uint64]], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -35,93 +40,177 @@ class Clock:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """How a product is cut: at most `rows` rows and two panels of `panel` columns as residues at
-    a time, multiplied in tiles of `tile` x `tile` elements."""
-
-    rows: int
-    panel: int
-    tile: int
+class _OtherRank(Exception):
+    """Another rank of the node has an error; it tells."""
 
 
-def plan_blocks(basis: PrimeBasis, k: int, n: int, memory: int) -> Blocks:
-    """Blocks whose residues and tile take at most `memory` bytes, one element at least.  Local.
+class Work:
+    """A node's working memory: counts of rows, then limbs, left and right residues.
 
-    Products stay exact in float64 because rows * ((p - 1) / 2)**2 <= 2**53 for symmetric residues.
+    Made collectively; `n_bytes` is what all ranks of the node may use, their products included.
     """
-    half = (int(basis.primes.max()) - 1) // 2
-    rows = max(1, min(k, 2**53 // half**2))
-    budget = memory // (8 * basis.n_primes)  # in integers
-    tile = min(n, _MAX_TILE)
-    while tile > 1 and tile * tile > budget // 4:
-        tile = -(-tile // 2)
-    left = max(budget - tile * tile, 2)
-    if left // (2 * rows) < tile:
-        rows = max(1, left // (2 * tile))
-    panel = n if n * rows <= left else max(tile, left // (2 * rows))
-    return Blocks(rows, min(panel, n), tile)
+
+    def __init__(self, comm: int, node_comm: int | None, n_bytes: int, ranks: int) -> None:
+        self.n_bytes = n_bytes
+        self._team = Team(comm, node_comm, n_bytes + 8 * ranks)
+        self.rank, self.ranks = self._team.node_rank, self._team.node_size
+        memory = np.asarray(memoryview(self._team))
+        self.area = memory[: n_bytes // 8 * 8]
+        self._counts = memory[n_bytes // 8 * 8 :][: 8 * ranks].view(np.int64)
+        self._ticket: int | None = None  # drawn, but not used yet
+        self._n_dealt = 0
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """A step of all ranks of the node, which ends when all have done it.  Collective over the node."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as exc:
+            error = exc
+        if not self._team.all(error is None):
+            raise error if error is not None else _OtherRank
+
+    def row_counts(self, k: int) -> list[int]:
+        """k of each rank of the node.  Collective over the node."""
+        with self.together():
+            self._counts[self.rank] = k
+        counts = [int(count) for count in self._counts]
+        with self.together():
+            pass
+        return counts
+
+    def deal(self, n_tasks: int) -> Iterator[int]:
+        """This rank's share of tasks 0, 1, ..., n_tasks - 1.  All ranks of the node deal the same tasks."""
+        first, self._n_dealt = self._n_dealt, self._n_dealt + n_tasks
+        while True:
+            ticket = self._team.next() if self._ticket is None else self._ticket
+            self._ticket = None
+            if ticket >= self._n_dealt:
+                self._ticket = ticket
+                return
+            yield ticket - first
 
 
-def add_products(
-    q: QReduceScatter, basis: PrimeBasis, limbs: npt.NDArray[np.uint64], memory: int, clock: Clock
-) -> None:
-    """Add P'^T P' of this rank's rows to its node's contribution.  Local.
+class Products:
+    """Adds P'^T P' of a node's rows to its contribution to Q.
 
-    limbs: uint64[k, n, n_limbs].
+    Parameters
+    ----------
+    q : QReduceScatter
+    work : Work
+    n_limbs : int
+        Of the entries of P'.
     """
-    k, n, _ = limbs.shape
-    blocks = plan_blocks(basis, k, n, memory)
-    for k0 in range(0, k, blocks.rows):
-        rows = limbs[k0 : k0 + blocks.rows]
-        for i0 in range(0, n, blocks.panel):
-            left = _panel(basis, rows[:, i0 : i0 + blocks.panel], clock)
-            for j0 in range(i0, n, blocks.panel):
-                right = left if j0 == i0 else _panel(basis, rows[:, j0 : j0 + blocks.panel], clock)
-                _add_tiles(q, left, right, i0, j0, blocks.tile, clock)
+
+    def __init__(
+        self, q: QReduceScatter, work: Work, n_limbs: int, clock: Clock, progress: Progress | None
+    ) -> None:
+        self._q, self._basis, self._work, self._n_limbs = q, q.basis, work, n_limbs
+        self._clock, self._progress = clock, progress
+        self.blocks = Blocks(1, 1, 1)
+        self.n_passes = 0
+
+    def add(self, k: int, fill: Fill) -> None:
+        """Local to the node, on all ranks of which it is called; returns silently where only another one fails."""
+        with contextlib.suppress(_OtherRank):
+            counts = self._work.row_counts(k)
+            self._plan(sum(counts))
+            first = sum(counts[: self._work.rank])
+            for begin in range(0, sum(counts), self.blocks.rows):
+                end = min(begin + self.blocks.rows, sum(counts))
+                self._fill(begin, end, first, k, fill)
+                self._add_rows(end - begin)
+
+    def _plan(self, k: int) -> None:
+        n, work = self._q.n, self._work
+        with work.together():
+            blocks = plan_blocks(self._basis, k, n, self._n_limbs, work.ranks, work.n_bytes)
+            if blocks is None:
+                raise MemoryError(f"gram: {work.n_bytes} bytes of working memory do not hold one row of P'")
+            self.blocks = blocks
+            self._product = np.empty(self._basis.n_primes * blocks.tile**2)
+        pairs = list(self._panel_pairs())
+        self.n_passes = max(1, -(-k // blocks.rows)) * len(pairs)
+        self._n_tiles = sum(len(self._tiles(i, j)) for i, j in pairs) * -(-k // blocks.rows)
+        self._n_done = 0
+
+    def _panel_pairs(self) -> Iterator[tuple[int, int]]:
+        n, panel = self._q.n, self.blocks.panel
+        return ((i, j) for i in range(0, n, panel) for j in range(i, n, panel))
+
+    def _tiles(self, i: int, j: int) -> list[tuple[int, int]]:
+        n, panel = self._q.n, self.blocks.panel
+        return tiles(min(panel, n - i), min(panel, n - j), self.blocks.tile, i == j)
+
+    def _fill(self, begin: int, end: int, first: int, k: int, fill: Fill) -> None:
+        """Rows begin..end of the node's P' to limbs, each by the rank that has it."""
+        n, n_limbs = self._q.n, self._n_limbs
+        with self._work.together(), self._clock("quantize_s"):
+            self._limbs = (
+                self._work.area[: 8 * (end - begin) * n * n_limbs].view(np.uint64).reshape(-1, n, n_limbs)
+            )
+            low, high = max(begin, first), min(end, first + k)
+            if low < high:
+                fill(slice(low - first, high - first), self._limbs[low - begin : high - begin])
+
+    def _add_rows(self, rows: int) -> None:
+        left = None
+        for i, j in self._panel_pairs():
+            if i == j:
+                left = self._residues(rows, i, 0)
+            right = left if i == j else self._residues(rows, j, 1)
+            assert left is not None and right is not None
+            self._multiply(left, right, i, j)
+
+    def _residues(self, rows: int, column: int, side: int) -> npt.NDArray[np.float64]:
+        """float64[n_primes, rows, columns] of one panel, in shared memory."""
+        blocks, n, n_primes = self.blocks, self._q.n, self._basis.n_primes
+        width = min(blocks.panel, n - column)
+        start = (
+            -(-8 * blocks.rows * n * self._n_limbs // 4096) * 4096
+            + side * 8 * n_primes * blocks.rows * blocks.panel
+        )
+        table = self._work.area[start : start + 8 * n_primes * rows * width].view(np.float64)
+        table = table.reshape(n_primes, rows * width)
+        step = max(1, rows // (8 * self._work.ranks))
+        with self._work.together(), self._clock("residues_s"):
+            for task in self._work.deal(-(-rows // step)):
+                begin, end = task * step, min((task + 1) * step, rows)
+                self._residues_of(begin, end, column, width, table)
+        residues: npt.NDArray[np.float64] = table.reshape(n_primes, rows, width)
+        return residues
+
+    def _residues_of(self, begin: int, end: int, column: int, width: int, table: npt.NDArray[np.float64]) -> None:
+        into = self._basis.residues_into
+        if width == self._q.n:
+            into(self._limbs[begin:end].reshape(-1, self._n_limbs), table[:, begin * width : end * width])
+            return
+        for r in range(begin, end):
+            into(self._limbs[r, column : column + width], table[:, r * width : (r + 1) * width])
+
+    def _multiply(self, left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], i0: int, j0: int) -> None:
+        """syrk and pack: the tiles of left^T right on or above the diagonal of Q."""
+        corners, tile = self._tiles(i0, j0), self.blocks.tile
+        with self._work.together():
+            for task in self._work.deal(len(corners)):
+                i, j = corners[task]
+                a, b = left[:, :, i : i + tile].swapaxes(1, 2), right[:, :, j : j + tile]
+                shape = (len(a), a.shape[1], b.shape[2])
+                product = self._product[: shape[0] * shape[1] * shape[2]].reshape(shape)
+                with self._clock("syrk_s"):
+                    np.matmul(a, b, out=product)
+                self._q.add(i0 + i, j0 + j, product)
+                if self._progress is not None:
+                    self._progress(self._n_done + task + 1, self._n_tiles)
+        self._n_done += len(corners)
 
 
-def _panel(basis: PrimeBasis, limbs: npt.NDArray[np.uint64], clock: Clock) -> npt.NDArray[np.float64]:
-    """residues: float64[n_primes, rows, columns]."""
-    with clock("residues_s"):
-        rows, columns, n_limbs = limbs.shape
-        residues = np.empty((basis.n_primes, rows * columns), dtype=np.float64)
-        basis.residues_into(np.ascontiguousarray(limbs).reshape(-1, n_limbs), residues)
-        return residues.reshape(basis.n_primes, rows, columns)
+def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    """NumPy's BLAS on one thread, when threadpoolctl is installed: the ranks share out the processors."""
+    with contextlib.suppress(ImportError):
+        import threadpoolctl  # type: ignore[import-not-found,unused-ignore]
 
-
-def _add_tiles(
-    q: QReduceScatter,
-    left: npt.NDArray[np.float64],
-    right: npt.NDArray[np.float64],
-    i0: int,
-    j0: int,
-    tile: int,
-    clock: Clock,
-) -> None:
-    """syrk: the tiles of left^T right that lie on or above the diagonal of Q."""
-    for i in range(0, left.shape[2], tile):
-        transposed = left[:, :, i : i + tile].swapaxes(1, 2)
-        for j in range(i if i0 == j0 else 0, right.shape[2], tile):
-            with clock("syrk_s"):
-                product = np.matmul(transposed, right[:, :, j : j + tile])
-            q.add(i0 + i, j0 + j, product)
-
-
-class BlasThreads:
-    """Keeps NumPy's BLAS to this rank's share of the node, when threadpoolctl is installed."""
-
-    def __init__(self, ranks_on_node: int) -> None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._limit = max(1, usable // ranks_on_node)
-        self._controller: Any = None
-        with contextlib.suppress(ImportError):
-            import threadpoolctl  # type: ignore[import-not-found,unused-ignore]
-
-            self._controller = threadpoolctl.ThreadpoolController()
-
-    def __call__(self) -> contextlib.AbstractContextManager[Any]:
-        if self._controller is None:
-            return contextlib.nullcontext()
-        limit: contextlib.AbstractContextManager[Any] = self._controller.limit(limits=self._limit, user_api="blas")
+        limit: contextlib.AbstractContextManager[Any] = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
         return limit
+    return contextlib.nullcontext()

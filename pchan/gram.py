@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from ._blocks import Blocks, Estimate, fixed_bytes, plan_blocks
 from ._collective import agree_equal, agreed
+from ._core import Team
+from ._exact import MAX_BITS, Divisors, Exact, Scale
 from ._integers import whole_number
-from ._numbers import Exact, convert
-from ._quantize import MAX_BITS, Scale, column_norms, exact_scale, quantize, scale_exactly, total_rows
+from ._numbers import convert
+from ._quantize import column_norms, exact_scale, total_rows
 from ._result import Gram, ScaledQ
-from ._syrk import DEFAULT_MEMORY, BlasThreads, Clock, add_products
-from .basis import PrimeBasis, ints_to_limbs
+from ._syrk import Clock, Fill, Products, Progress, Work, one_blas_thread
+from .basis import PrimeBasis
 from .errors import StateError, check_running
 from .layout import Layout
 from .qreduce import QReduceScatter
@@ -28,6 +31,7 @@ __all__ = ["Gram", "GramPlan", "gram"]
 
 MIN_PRECISION = 32
 MAX_PRECISION = (MAX_BITS - 1) // 2
+DEFAULT_WORK = 256 << 20  # bytes per rank
 
 
 def gram(P: Any, comm: MPI.Intracomm, precision: int, *, scale_bits: int | None = None, **options: Any) -> Gram:
@@ -61,7 +65,9 @@ def gram(P: Any, comm: MPI.Intracomm, precision: int, *, scale_bits: int | None 
     _check_comm(comm)
     with agreed(comm):
         _check_options(options)
-    exact = _converted(P, comm, scale_bits, -1)
+    clock = Clock()
+    with clock("convert_s"):
+        exact = _converted(P, comm, scale_bits, -1)
     widths = np.empty(comm.Get_size(), dtype=np.int64)
     comm.Allgather(np.array([exact.n], dtype=np.int64), widths)
     n = int(widths.max())
@@ -72,7 +78,7 @@ def gram(P: Any, comm: MPI.Intracomm, precision: int, *, scale_bits: int | None 
         if n < 0:
             raise ValueError("no rank has a row of P, so the number of columns is unknown; GramPlan takes it")
     with GramPlan(comm, n, precision, **options) as plan:
-        return plan._run(exact.resized(n))
+        return plan._run(exact.resized(n), clock)
 
 
 class GramPlan:
@@ -93,13 +99,17 @@ class GramPlan:
         Of P'; abs(dQ_ij) <= 2 sqrt(K) 2**-N norm_i norm_j for K rows, half of it for "nearest".
     layout, node_comm, strategy, buffer_bytes
         As for `QReduceScatter`.
-    memory : int
-        Bytes this rank may use for residues and products; more means fewer passes.
+    memory : int, optional
+        Bytes that a node may use for the plan and its newest result, P itself apart (see `estimate`);
+        more means fewer passes.  Default: what Q takes, and 256 MiB per rank to work with.
+    progress : callable, optional
+        Called as progress(done, total) during the products, on ranks that give one; local.
 
     Raises
     ------
     TypeError, ValueError
-        On every rank, also when the ranks' arguments differ.
+        On every rank, also when the ranks' arguments differ, or `memory` is too little; the message
+        then says what is needed.
     """
 
     def __init__(
@@ -114,31 +124,80 @@ class GramPlan:
         node_comm: MPI.Intracomm | None = None,
         strategy: str = "residues",
         buffer_bytes: int = 64 << 20,
-        memory: int = DEFAULT_MEMORY,
+        memory: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         _check_comm(comm)
         with agreed(comm):
             n, precision = _checked_sizes(n, precision)
-            if rounding not in ("trunc", "nearest"):
-                raise ValueError(f'rounding must be "trunc" or "nearest", not {rounding!r}')
-            memory = _whole_number("memory", memory, 1, 2**62)
+            _check_rounding(rounding)
+            memory = None if memory is None else _whole_number("memory", memory, 1, 2**62)
             normalize = _flag("normalize", normalize)
+            if progress is not None and not callable(progress):
+                raise TypeError(f"gram: progress must be callable, not {type(progress).__name__}")
         same = {"n": n, "precision": precision, "normalize": normalize, "rounding": rounding == "nearest"}
         agree_equal(comm, same, "GramPlan")
         self.comm, self.n, self.precision = comm, n, precision
         self.normalize, self.rounding = normalize, rounding
-        self._memory = memory
+        self._memory, self._progress, self._buffer_bytes = memory, progress, buffer_bytes
         self._q_options = {
             "layout": layout,
             "node_comm": node_comm,
             "strategy": strategy,
             "buffer_bytes": buffer_bytes,
         }
+        self._node_handle = None if node_comm is None else node_comm.handle
         self._q: QReduceScatter | None = None
+        self._work: Work | None = None
         self._freed = False
-        self._blas_threads = BlasThreads(_ranks_on_node(comm))
         if self.normalize:
-            self._reserve(_normalized_bits(precision))
+            self._reserve(_normalized_bits(precision), _normalized_limbs(precision))
+
+    @staticmethod
+    def estimate(
+        n: int,
+        precision: int,
+        rows: int,
+        *,
+        ranks: int = 1,
+        nodes: int = 1,
+        memory: int | None = None,
+        entry_bits: int | None = None,
+        buffer_bytes: int = 64 << 20,
+    ) -> Estimate:
+        """Bytes that one of `nodes` equal nodes will use, P itself apart.  Local; nothing is allocated.
+
+        Parameters
+        ----------
+        n, precision, memory, buffer_bytes
+            As for the plan.
+        rows : int
+            Rows of P on this node.
+        ranks : int
+            Ranks of this node.
+        entry_bits : int, optional
+            For normalize=False: abs(entry) < 2**entry_bits, over the common denominator.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Also when `memory` is too little; the message says what is needed.
+        """
+        n, precision = _checked_sizes(n, precision)
+        rows, ranks = _whole_number("rows", rows, 0, 2**40), _whole_number("ranks", ranks, 1, 2**31)
+        nodes = _whole_number("nodes", nodes, 1, 2**31)
+        memory = None if memory is None else _whole_number("memory", memory, 1, 2**62)
+        bits, n_limbs = _normalized_bits(precision), _normalized_limbs(precision)
+        if entry_bits is not None:
+            entry_bits = _whole_number("entry_bits", entry_bits, 1, MAX_BITS)
+            bits, n_limbs = 2 * entry_bits + rows.bit_length(), entry_bits // 64 + 1
+        basis = PrimeBasis(bits)
+        fixed = fixed_bytes(basis, n, ranks, nodes, buffer_bytes)
+        room = _room(memory, sum(fixed), ranks, Blocks(1, 1, 1).n_bytes(basis, n, n_limbs, ranks))
+        blocks = plan_blocks(basis, rows, n, n_limbs, ranks, room)
+        assert blocks is not None
+        work = blocks.n_bytes(basis, n, n_limbs, ranks)
+        return Estimate(*fixed, work, sum(fixed) + work, blocks.n_passes(rows, n))
 
     def __call__(self, P: Any, *, scale_bits: int | None = None) -> Gram:
         """Q of new rows.  Collective over the plan's communicator.  Earlier results stay valid.
@@ -149,7 +208,10 @@ class GramPlan:
         with agreed(self.comm):
             if self._freed:
                 raise StateError("GramPlan: called after free")
-        return self._run(_converted(P, self.comm, scale_bits, self.n).resized(self.n))
+        clock = Clock()
+        with clock("convert_s"):
+            exact = _converted(P, self.comm, scale_bits, self.n).resized(self.n)
+        return self._run(exact, clock)
 
     def free(self) -> None:
         """Release buffers.  Local, idempotent; results stay valid."""
@@ -164,18 +226,16 @@ class GramPlan:
     ) -> None:
         self.free()
 
-    def _run(self, exact: Exact) -> Gram:
+    def _run(self, exact: Exact, clock: Clock) -> Gram:
         """The stages in order."""
-        clock = Clock()
         with clock("norms_s"):
-            scale = self._scale(exact)
-        q = self._q
-        assert q is not None
+            scale, n_limbs = self._scale(exact)
+        q, work = self._q, self._work
+        assert q is not None and work is not None
         try:
-            with agreed(self.comm), self._blas_threads():
-                with clock("quantize_s"):
-                    limbs = ints_to_limbs(self._integers(exact, scale), q.basis.n_limbs)
-                add_products(q, q.basis, limbs, self._memory, clock)
+            products = Products(q, work, n_limbs, clock, self._progress)
+            with agreed(self.comm), one_blas_thread():
+                products.add(exact.k, self._filler(exact, scale, n_limbs))
             q.start()
             q.wait()
             with agreed(self.comm):
@@ -183,42 +243,74 @@ class GramPlan:
         except BaseException:
             self._drop()  # what has been added must not reach the next cycle
             raise
-        stats = clock.seconds | dict(q.stats) | {"n_primes": q.basis.n_primes, "bits": q.basis.bits}
+        held = products.blocks.n_bytes(q.basis, self.n, n_limbs, work.ranks) // work.ranks
+        counts = {
+            "n_primes": q.basis.n_primes,
+            "bits": q.basis.bits,
+            "n_passes": products.n_passes,
+            "bytes_work": held,
+        }
         return Gram(
             scaled,
             scale,
             n_rows=total_rows(self.comm, exact.k),
             precision=self.precision,
             normalized=self.normalize,
-            stats=stats,
+            stats=clock.seconds | dict(q.stats) | counts,
         )
 
-    def _scale(self, exact: Exact) -> Scale:
-        """Norms, or the common denominator, and a QReduceScatter that holds the products."""
+    def _scale(self, exact: Exact) -> tuple[Scale, int]:
+        """Norms, or the common denominator, and limbs of P'; a QReduceScatter that holds the products."""
         if self.normalize:
             mantissas, exponents = column_norms(exact, self.comm, self.precision)
             scale, bits = Scale(mantissas, exponents, -self.precision), _normalized_bits(self.precision)
+            n_limbs = _normalized_limbs(self.precision)
         else:
-            scale, bits = exact_scale(exact, self.comm)
-        self._reserve(bits)
-        return scale
+            scale, entry_bits, bits = exact_scale(exact, self.comm)
+            n_limbs = entry_bits // 64 + 1
+        self._reserve(bits, n_limbs)
+        return scale, n_limbs
 
-    def _integers(self, exact: Exact, scale: Scale) -> Any:
-        if self.normalize:
-            return quantize(exact, scale, self.precision, self.rounding)
-        return scale_exactly(exact, scale)
+    def _filler(self, exact: Exact, scale: Scale, n_limbs: int) -> Fill:
+        """What writes P' of some rows of this rank."""
+        if not self.normalize:
+            return lambda rows, out: exact.align_into(rows, scale, out)
+        by, nearest = Divisors(scale, self.precision, n_limbs), self.rounding == "nearest"
+        return lambda rows, out: exact.quantize_into(rows, by, nearest, out)
 
-    def _reserve(self, bits: int) -> None:
-        """A QReduceScatter of at least `bits`; bits are the same on every rank.  Collective."""
+    def _reserve(self, bits: int, n_limbs: int) -> None:
+        """A QReduceScatter of at least `bits`, and memory for products.  Collective."""
         if self._q is not None and self._q.basis.bits >= bits:
             return
         self._drop()
-        self._q = QReduceScatter(self.comm, self.n, PrimeBasis(bits), **self._q_options)
+        basis = PrimeBasis(bits)
+        q = QReduceScatter(self.comm, self.n, basis, **self._q_options)  # also checks node_comm
+        try:
+            ranks = Team(self.comm.handle, self._node_handle, 0).node_size
+            with agreed(self.comm):
+                fixed = sum(fixed_bytes(basis, self.n, ranks, q.n_nodes, self._buffer_bytes))
+                least = Blocks(1, 1, 1).n_bytes(basis, self.n, n_limbs, ranks)
+                room = _room(self._memory, fixed, ranks, least)
+            self._work = Work(self.comm.handle, self._node_handle, room, ranks)
+        except BaseException:
+            q.free()
+            raise
+        self._q = q
 
     def _drop(self) -> None:
-        q, self._q = self._q, None
+        q, self._q, self._work = self._q, None, None
         if q is not None and not q.active:  # an interrupted wait leaves it to the garbage collector
             q.free()
+
+
+def _room(memory: int | None, fixed: int, ranks: int, least: int) -> int:
+    """Bytes of a node to work with, of which `least` are needed.  ValueError when they are fewer."""
+    room = DEFAULT_WORK * ranks if memory is None else memory - fixed
+    if room < least and memory is not None:
+        raise ValueError(
+            f"gram: memory = {memory} bytes are too few for a node: at least {fixed + least} are needed"
+        )
+    return max(room, least)
 
 
 def _normalized_bits(precision: int) -> int:
@@ -231,6 +323,16 @@ def _normalized_bits(precision: int) -> int:
     and N >= 32.
     """
     return 2 * precision + 1
+
+
+def _normalized_limbs(precision: int) -> int:
+    """Of P', abs(P') <= 2**N."""
+    return -(-(precision + 2) // 64)
+
+
+def _check_rounding(rounding: Any) -> None:
+    if rounding not in ("trunc", "nearest"):
+        raise ValueError(f'rounding must be "trunc" or "nearest", not {rounding!r}')
 
 
 def _checked_sizes(n: Any, precision: Any) -> tuple[int, int]:
@@ -263,14 +365,6 @@ def _check_comm(comm: Any) -> None:
         raise TypeError(f"gram: comm must be an mpi4py Intracomm, not {type(comm).__name__}")
     if comm == MPI.COMM_NULL:
         raise ValueError("gram: comm is COMM_NULL (or was freed)")
-
-
-def _ranks_on_node(comm: MPI.Intracomm) -> int:
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    try:
-        return node.Get_size()
-    finally:
-        node.Free()
 
 
 def _converted(P: Any, comm: MPI.Intracomm, scale_bits: int | None, n: int) -> Exact:

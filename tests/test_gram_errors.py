@@ -28,7 +28,7 @@ BAD = {
     "3-D array": (np.ones((2, 2, 2)), ValueError, "must be 2-D"),
     "text": ([[1, "2"]], TypeError, "row 0, column 1 of P is a builtins.str"),
     "None": ([[None, 2]], TypeError, "row 0, column 0 of P is a builtins.NoneType"),
-    "Decimal": ([[Decimal(1), 2]], TypeError, "row 0, column 0 of P is a decimal.Decimal"),
+    "Decimal NaN": ([[Decimal("NaN"), 2]], ValueError, "row 0, column 0 of P is NaN"),
     "complex": ([[1, 2j]], TypeError, "row 0, column 1 of P is complex"),
     "mpc": ([[1, mpmath.mpc(1)]], TypeError, "row 0, column 1 of P is complex"),
     "complex array": (np.ones((2, 2), dtype=complex), TypeError, "dtype complex128"),

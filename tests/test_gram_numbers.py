@@ -1,5 +1,6 @@
 """gram takes the numbers of every library exactly."""
 
+from decimal import Decimal
 from fractions import Fraction
 
 import mpmath
@@ -8,6 +9,7 @@ import pytest
 from oracle import exact_gram
 
 import pchan
+from pchan._exact import Fixed, Ratios
 from pchan._numbers import convert
 
 pytestmark = pytest.mark.mpi
@@ -16,10 +18,13 @@ pytestmark = pytest.mark.mpi
 def exactly(P, **options):
     """Entries of P as Fractions."""
     exact = convert(P, **options)
-    dens = np.full(exact.mantissas.shape, 1, dtype=object) if exact.denominators is None else exact.denominators
+    if isinstance(exact, Fixed):
+        exact = Ratios(
+            pchan.limbs_to_ints(exact.limbs), exact.exponents, np.full(exact.limbs.shape[:2], 1), exact.n
+        )
     return [
         [Fraction(int(m)) * Fraction(2) ** int(e) / int(d) for m, e, d in zip(*row, strict=True)]
-        for row in zip(exact.mantissas, exact.exponents, dens, strict=True)
+        for row in zip(exact.mantissas, exact.exponents, exact.denominators, strict=True)
     ]
 
 
@@ -56,6 +61,29 @@ def test_python_numbers():
     row = [3, -(10**400), 0.1, Fraction(-7, 12), Fraction(1, 3**50)]
     assert exactly([row]) == [[Fraction(x) for x in row]]
     assert exactly((tuple(row),)) == exactly([row])
+
+
+def test_decimals():
+    row = [Decimal("0.1"), Decimal(-3), Decimal("1E-40"), Decimal("123456789123456789e20"), Decimal("-0"), 7, 0.5]
+    assert exactly([row]) == [[Fraction(x) for x in row]]
+    with pytest.raises(ValueError, match="row 0, column 1 of P is NaN"):
+        convert([[1, Decimal("sNaN")]])
+    with pytest.raises(ValueError, match="row 0, column 0 of P is infinite"):
+        convert([[Decimal("-Infinity")]])
+    with pytest.raises(ValueError, match="row 0, column 0 of P has a decimal exponent beyond 300000"):
+        convert([[Decimal("1E+999999999999")]])
+
+
+def test_rows_of_many_kinds_and_sizes():
+    """Few numbers a row and many, kinds that change from row to row and within one, limbs that grow."""
+    rows = [[3, -(2**70)], [0.5, -(2.0**-30)], [mpmath.mpf(5), 7], [-(10**300), 1], [-1, 1]] * 4000
+    assert exactly(rows) == [[Fraction(int(x)) if x == int(x) else Fraction(x) for x in row] for row in rows]
+
+
+def test_one_integer_far_longer_than_the_others_is_not_padded_for():
+    rows = [[1, 2]] * 50 + [[10**40_000, -3]]
+    assert isinstance(convert(rows), Ratios)
+    assert exactly(rows) == rows
 
 
 def test_mpmath_numbers():

@@ -9,6 +9,7 @@ import pytest
 from oracle import exact_gram, fraction_of, pivot_quotient, quantized_gram
 
 import pchan
+from pchan.qreduce import STRATEGIES
 
 pytestmark = pytest.mark.mpi
 
@@ -81,12 +82,15 @@ def test_local_values_are_the_gathered_ones(comm):
     assert [x._mpf_ for x in g.values()] == [matrix[i][j] for i, j in places]
 
 
+LAYOUTS = [pchan.ElementCyclic(), pchan.PackedRows(), "blocks"]
+
+
 @pytest.mark.parametrize("how", DEALS)
-@pytest.mark.parametrize(
-    "options", [{}, {"memory": 1}, {"strategy": "gather"}, {"layout": pchan.PackedRows()}], ids=str
-)
-def test_same_bits_for_every_deal_and_number_of_ranks(comm, how, options):
-    g = pchan.gram(deal(rational_rows(), comm, how), comm, 150, **options)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_same_bits_for_every_deal_and_number_of_ranks(comm, how, strategy, layout):
+    layout = pchan.BlockCyclic((1, comm.size), 2) if layout == "blocks" else layout
+    g = pchan.gram(deal(rational_rows(), comm, how), comm, 150, strategy=strategy, layout=layout)
     assert g.sha256() == SHA256
 
 
