@@ -64,10 +64,13 @@ def plan_blocks(basis: PrimeBasis, k: int, n: int, n_limbs: int, ranks: int, roo
     """
     tile = max(_MIN_TILE, -(-n // max(-(-n // _MAX_TILE), int(np.ceil(2 * ranks**0.5)) - 1)))
     tile = min(tile, n)
-    per_integer = 8 * basis.n_primes
-    while tile > 1 and ranks * per_integer * tile**2 > room // 4:
+    while tile > 1 and 8 * basis.n_primes * ranks * tile**2 > room // 4:
         tile = -(-tile // 2)
-    best, least = None, 0.0
+    return _with_tile(basis, k, n, n_limbs, ranks, room, tile) or _with_tile(basis, k, n, n_limbs, ranks, room, 1)
+
+
+def _with_tile(basis: PrimeBasis, k: int, n: int, n_limbs: int, ranks: int, room: int, tile: int) -> Blocks | None:
+    best, least, per_integer = None, 0.0, 8 * basis.n_primes
     for rows in _row_counts(max(1, min(k, exact_rows(basis)))):
         left = room - ranks * per_integer * tile**2 - _padded(8 * rows * n * n_limbs)
         panel = n if per_integer * rows * n <= left else left // (2 * per_integer * rows)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from mpmath.libmp import from_man_exp, mpf_div
 
+from . import _export
 from ._collective import agree_equal, agreed, broadcast_bytes
 from ._exact import IntArray, ObjectArray, Scale
 from ._pivots import pivots
@@ -134,6 +136,25 @@ class Gram:
         """
         return self._unscaled(limbs_to_ints(self.q.limbs), self.q.rows, self.q.cols)
 
+    def to_mpmath(self) -> ObjectArray:
+        """`values` as mpf: object[n_local].  Local.
+
+        Exact integers stay exact; Fractions (normalize=False) are rounded to precision + 64 bits.
+        """
+        return _export.to_mpmath(self.values(), self.precision + _GUARD_BITS)
+
+    def to_gmpy2(self) -> ObjectArray:
+        """`values` as mpfr of precision + 64 bits; mpz or mpq with normalize=False: object[n_local].  Local."""
+        return _export.to_gmpy2(self.values(), self.precision + _GUARD_BITS)
+
+    def to_flint(self) -> ObjectArray:
+        """`values` as arb without radius; fmpz or fmpq with normalize=False: object[n_local].  Local."""
+        return _export.to_flint(self.values())
+
+    def to_float64(self) -> npt.NDArray[np.float64]:
+        """`values` as nearest float64[n_local].  Local.  Infinite or zero beyond its range."""
+        return _export.to_float64(self.values(), self.precision + _GUARD_BITS)
+
     def _unscaled(self, scaled: ObjectArray, rows: IntArray, cols: IntArray) -> ObjectArray:
         """Elements of Q from those of Q', object[len(rows)]."""
         scale = self._scale
@@ -222,15 +243,17 @@ class Gram:
         return broadcast_bytes(self.q.comm, data, 0).decode()
 
     def check(self) -> bool:
-        """SDPB's test of the sum: every abs(Q'_ii / 2**(2 precision) - 1) < 2**(-precision / 2).
+        """SDPB's test of the sum, and the range: every abs(Q'_ii / 2**(2 precision) - 1) < 2**(-precision / 2),
+        and no abs(Q'_ij) larger than columns of norm 1 allow.
 
-        Zero columns pass.  Collective over the communicator.  ValueError with normalize=False,
-        where the diagonal is not 1.
+        Zero columns pass the first.  (A sum that does not fit the primes raises RangeError before there is a
+        result.)  Collective over the communicator.  ValueError with normalize=False, where the diagonal
+        is not 1.
         """
         if not self.normalized:
             raise ValueError("check needs normalised columns: the diagonal is not 1 with normalize=False")
         with agreed(self.q.comm):
-            passed = np.array([self._diagonal_passes()], dtype=np.int64)
+            passed = np.array([self._diagonal_passes() and self._range_passes()], dtype=np.int64)
         self.q.comm.Allreduce(MPI.IN_PLACE, passed, op=MPI.MIN)
         return bool(passed[0])
 
@@ -243,6 +266,11 @@ class Gram:
             abs(x - one) < limit or not self._scale.mantissas[j]
             for x, j in zip(limbs_to_ints(self.q.limbs[mine]), columns, strict=True)
         )
+
+    def _range_passes(self) -> bool:
+        """Rounding moves a column of K entries, of norm 2**precision at most, by up to sqrt(K) / 2."""
+        bound = ((1 << self.precision) + math.isqrt(self.n_rows) + 1) ** 2
+        return all(-bound <= x <= bound for x in limbs_to_ints(self.q.limbs).tolist())
 
 
 def _mpf_to_bytes(value: tuple[int, int]) -> bytes:

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ._blocks import Blocks, Estimate, fixed_bytes, plan_blocks
+from ._blocks import Blocks, Estimate, fixed_bytes
 from ._collective import agree_equal, agreed
 from ._core import Team
-from ._exact import MAX_BITS, Divisors, Exact, Scale
-from ._integers import whole_number
+from ._exact import Divisors, Exact, Scale
 from ._numbers import convert
 from ._quantize import column_norms, exact_scale, total_rows
 from ._result import Gram, ScaledQ
+from ._sizes import available, checked_number, checked_sizes, estimate, flag, normalized_bits, normalized_limbs
 from ._syrk import Clock, Fill, Products, Progress, Work, one_blas_thread
 from .basis import PrimeBasis
 from .errors import StateError, check_running
@@ -28,10 +28,6 @@ from .layout import Layout
 from .qreduce import QReduceScatter
 
 __all__ = ["Gram", "GramPlan", "gram"]
-
-MIN_PRECISION = 32
-MAX_PRECISION = (MAX_BITS - 1) // 2
-DEFAULT_WORK = 256 << 20  # bytes per rank
 
 
 def gram(P: Any, comm: MPI.Intracomm, precision: int, *, scale_bits: int | None = None, **options: Any) -> Gram:
@@ -100,7 +96,7 @@ class GramPlan:
     layout, node_comm, strategy, buffer_bytes
         As for `QReduceScatter`.
     memory : int, optional
-        Bytes that a node may use for the plan and its newest result, P itself apart (see `estimate`);
+        Bytes that a node may use for the plan and its newest result, P and its limbs apart (see `estimate`);
         more means fewer passes.  Default: what Q takes, and 256 MiB per rank to work with.
     progress : callable, optional
         Called as progress(done, total) during the products, on ranks that give one; local.
@@ -129,10 +125,10 @@ class GramPlan:
     ) -> None:
         _check_comm(comm)
         with agreed(comm):
-            n, precision = _checked_sizes(n, precision)
+            n, precision = checked_sizes(n, precision)
             _check_rounding(rounding)
-            memory = None if memory is None else _whole_number("memory", memory, 1, 2**62)
-            normalize = _flag("normalize", normalize)
+            memory = None if memory is None else checked_number("memory", memory, 1, 2**62)
+            normalize = flag("normalize", normalize)
             if progress is not None and not callable(progress):
                 raise TypeError(f"gram: progress must be callable, not {type(progress).__name__}")
         same = {"n": n, "precision": precision, "normalize": normalize, "rounding": rounding == "nearest"}
@@ -151,7 +147,7 @@ class GramPlan:
         self._work: Work | None = None
         self._freed = False
         if self.normalize:
-            self._reserve(_normalized_bits(precision), _normalized_limbs(precision))
+            self._reserve(normalized_bits(precision), normalized_limbs(precision))
 
     @staticmethod
     def estimate(
@@ -165,7 +161,7 @@ class GramPlan:
         entry_bits: int | None = None,
         buffer_bytes: int = 64 << 20,
     ) -> Estimate:
-        """Bytes that one of `nodes` equal nodes will use, P itself apart.  Local; nothing is allocated.
+        """Bytes that one of `nodes` equal nodes will use, P and its limbs apart.  Local; nothing is allocated.
 
         Parameters
         ----------
@@ -183,21 +179,7 @@ class GramPlan:
         TypeError, ValueError
             Also when `memory` is too little; the message says what is needed.
         """
-        n, precision = _checked_sizes(n, precision)
-        rows, ranks = _whole_number("rows", rows, 0, 2**40), _whole_number("ranks", ranks, 1, 2**31)
-        nodes = _whole_number("nodes", nodes, 1, 2**31)
-        memory = None if memory is None else _whole_number("memory", memory, 1, 2**62)
-        bits, n_limbs = _normalized_bits(precision), _normalized_limbs(precision)
-        if entry_bits is not None:
-            entry_bits = _whole_number("entry_bits", entry_bits, 1, MAX_BITS)
-            bits, n_limbs = 2 * entry_bits + rows.bit_length(), entry_bits // 64 + 1
-        basis = PrimeBasis(bits)
-        fixed = fixed_bytes(basis, n, ranks, nodes, buffer_bytes)
-        room = _room(memory, sum(fixed), ranks, Blocks(1, 1, 1).n_bytes(basis, n, n_limbs, ranks))
-        blocks = plan_blocks(basis, rows, n, n_limbs, ranks, room)
-        assert blocks is not None
-        work = blocks.n_bytes(basis, n, n_limbs, ranks)
-        return Estimate(*fixed, work, sum(fixed) + work, blocks.n_passes(rows, n))
+        return estimate(n, precision, rows, ranks, nodes, memory, entry_bits, buffer_bytes)
 
     def __call__(self, P: Any, *, scale_bits: int | None = None) -> Gram:
         """Q of new rows.  Collective over the plan's communicator.  Earlier results stay valid.
@@ -263,8 +245,8 @@ class GramPlan:
         """Norms, or the common denominator, and limbs of P'; a QReduceScatter that holds the products."""
         if self.normalize:
             mantissas, exponents = column_norms(exact, self.comm, self.precision)
-            scale, bits = Scale(mantissas, exponents, -self.precision), _normalized_bits(self.precision)
-            n_limbs = _normalized_limbs(self.precision)
+            scale, bits = Scale(mantissas, exponents, -self.precision), normalized_bits(self.precision)
+            n_limbs = normalized_limbs(self.precision)
         else:
             scale, entry_bits, bits = exact_scale(exact, self.comm)
             n_limbs = entry_bits // 64 + 1
@@ -290,7 +272,7 @@ class GramPlan:
             with agreed(self.comm):
                 fixed = sum(fixed_bytes(basis, self.n, ranks, q.n_nodes, self._buffer_bytes))
                 least = Blocks(1, 1, 1).n_bytes(basis, self.n, n_limbs, ranks)
-                room = _room(self._memory, fixed, ranks, least)
+                room = available(self._memory, fixed, ranks, least)
             self._work = Work(self.comm.handle, self._node_handle, room, ranks)
         except BaseException:
             q.free()
@@ -303,52 +285,9 @@ class GramPlan:
             q.free()
 
 
-def _room(memory: int | None, fixed: int, ranks: int, least: int) -> int:
-    """Bytes of a node to work with, of which `least` are needed.  ValueError when they are fewer."""
-    room = DEFAULT_WORK * ranks if memory is None else memory - fixed
-    if room < least and memory is not None:
-        raise ValueError(
-            f"gram: memory = {memory} bytes are too few for a node: at least {fixed + least} are needed"
-        )
-    return max(room, least)
-
-
-def _normalized_bits(precision: int) -> int:
-    """Bits of Q' with normalised columns, for any number of rows.
-
-    norm_j >= the true norm, so the columns of P / norm have norms of at most 1 over all ranks, and
-    Cauchy-Schwarz for any subset of rows gives sum_k |P'_ki P'_kj| <= 4**N when P' is cut towards
-    zero.  Rounding to nearest moves a column of K rows by at most sqrt(K) / 2:
-    |Q'| <= (2**N + sqrt(K) / 2)**2, below 2**(2N + 1) while K < 4**N / 2, so for every K < 2**40
-    and N >= 32.
-    """
-    return 2 * precision + 1
-
-
-def _normalized_limbs(precision: int) -> int:
-    """Of P', abs(P') <= 2**N."""
-    return -(-(precision + 2) // 64)
-
-
 def _check_rounding(rounding: Any) -> None:
     if rounding not in ("trunc", "nearest"):
         raise ValueError(f'rounding must be "trunc" or "nearest", not {rounding!r}')
-
-
-def _checked_sizes(n: Any, precision: Any) -> tuple[int, int]:
-    return _whole_number("n", n, 1, 2**31 - 1), _whole_number("precision", precision, MIN_PRECISION, MAX_PRECISION)
-
-
-def _whole_number(name: str, value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"gram: {name} must be an integer, not bool")
-    return whole_number(value, f"gram: {name}", least, most)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
-        raise TypeError(f"gram: {name} must be True or False, not {value!r}")
-    return bool(value)
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -372,7 +311,7 @@ def _converted(P: Any, comm: MPI.Intracomm, scale_bits: int | None, n: int) -> E
     with agreed(comm):
         try:
             if scale_bits is not None:
-                scale_bits = _whole_number("scale_bits", scale_bits, 0, 2**40)
+                scale_bits = checked_number("scale_bits", scale_bits, 0, 2**40)
             exact = convert(P, scale_bits)
             if n >= 0 and exact.n not in (-1, n):
                 raise ValueError(f"P has {exact.n} columns, the plan {n}")

@@ -15,6 +15,7 @@ import json
 import operator
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,13 @@ class SdpbRows:
     blocks: list[int]
 
 
-def read(directory: str | os.PathLike[str], comm: MPI.Intracomm, precision: int) -> SdpbRows:
+def read(
+    directory: str | os.PathLike[str],
+    comm: MPI.Intracomm,
+    precision: int,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> SdpbRows:
     """Read `control.json`, `block_info_*.json` and `block_data_*.json`.  Collective over `comm`.
 
     Every number of P is the same for any number of ranks; the costliest blocks are dealt first.
@@ -67,6 +74,8 @@ def read(directory: str | os.PathLike[str], comm: MPI.Intracomm, precision: int)
         The same on every rank, which reads its own blocks; rank 0 reads the small files.
     precision : int
         Bits; the arithmetic has 64 more.
+    progress : callable, optional
+        Called as progress(done, total) after each of this rank's blocks; local.
 
     Raises
     ------
@@ -88,7 +97,10 @@ def read(directory: str | os.PathLike[str], comm: MPI.Intracomm, precision: int)
     with agreed(comm):
         context = mpmath.MPContext()
         context.prec = precision + GUARD_BITS
-        parts = [_Block(folder, k, points[k]).rows_of_p(context) for k in blocks]
+        for k in blocks:
+            parts.append(_Block(folder, k, points[k]).rows_of_p(context))
+            if progress is not None:
+                progress(len(parts), len(blocks))
     rows = [row for part in parts for row in part]
     # Rank 0 always has a block: it is dealt the first one.
     n = np.array([len(rows[0]) if rows else 0], dtype=np.int64)
