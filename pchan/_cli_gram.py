@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "input",
         metavar="INPUT",
-        help="folder that pmp2sdp --outputFormat=json wrote; or .npy, or .npz with key P: numbers [rows, columns], "
+        help="folder that pmp2sdp --outputFormat=json wrote; or .npy, or .npz with key P: numbers [rows, columns] "
         "or uint64 limbs [rows, columns, limbs], two's complement, least significant first",
     )
     parser.add_argument("--precision", required=True, metavar="N", help="bits of the scaled P")
