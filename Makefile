@@ -21,7 +21,7 @@ help:
 # The environment: third-party packages once per change of pyproject.toml, pchan after each change of its source.
 $(VENV)/packages: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet mpich 'mpi4py>=4.0' numpy mpmath gmpy2 'setuptools>=64' wheel 'pytest>=9' pytest-mpi hypothesis
+	$(BIN)/pip install --quiet mpich 'mpi4py>=4.0' numpy mpmath gmpy2 threadpoolctl rich tqdm 'setuptools>=64' wheel 'pytest>=9' pytest-mpi hypothesis
 	-@$(BIN)/pip install --quiet python-flint # its numbers go untested where it has no wheel
 	@touch $@
 

@@ -1,7 +1,9 @@
 """`python -m pchan gram`: SDPB's own digits on any number of ranks; one line for what is wrong."""
 
+import contextlib
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from run_mpi import run_mpi
 
 import pchan
+from pchan import _progress
 from pchan.__main__ import main
 
 pytestmark = pytest.mark.mpi
@@ -122,3 +125,149 @@ def test_exit_code_of_a_job():
     done = run_mpi(2, [sys.executable, "-m", "pchan", "gram", "/no/where", "--precision", "768"])
     assert done.returncode != 0 and done.stdout == ""
     assert "/no/where: no such folder" in done.stderr and "Traceback" not in done.stderr
+
+
+# ---- NumPy files ----
+
+
+def saved(comm, tmp_path, name, **arrays):
+    """A file that rank 0 writes: the array of a .npy, or the keys of a .npz."""
+    path = Path(comm.bcast(str(tmp_path / name)))
+    if comm.rank == 0:
+        np.save(path, arrays["P"]) if name.endswith("npy") else np.savez(path, **arrays)
+    comm.Barrier()
+    return path
+
+
+def report_of(comm, capsys, *arguments):
+    assert run(*arguments, "--json") == 0
+    out = capsys.readouterr().out
+    return comm.bcast(json.loads(out) if comm.rank == 0 else None)
+
+
+def test_numpy_files(comm, capsys, tmp_path):
+    ints = [[3 * i * j - 7 * j + 2**70 * (i == j) for j in range(4)] for i in range(9)]
+    limbs, digests = pchan.ints_to_limbs(ints, 2), set()
+    for name, arrays, options in [
+        ("p.npy", {"P": limbs}, ["--scale-bits", 5]),
+        ("p.npz", {"P": limbs, "scale_bits": 5}, []),
+        ("q.npz", {"anything": limbs}, ["--scale-bits", 5]),
+    ]:
+        path = saved(comm, tmp_path, name, **arrays)
+        report = report_of(comm, capsys, path, "--precision", 100, *options)
+        assert (report["rows"], report["columns"], report["input"]) == (9, 4, str(path)) and report["check"]
+        digests.add(report["sha256"])
+    fractions = [[Fraction(x, 32) for x in row] for row in ints]
+    assert digests == {pchan.gram(fractions[comm.rank :: comm.size], comm, 100).sha256()}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "g"])
+def test_numbers_in_a_file(comm, capsys, tmp_path, dtype):
+    array = (np.arange(21).reshape(7, 3) ** 2 % 13).astype(dtype)
+    path = saved(comm, tmp_path, "p.npy", P=array)
+    report = report_of(comm, capsys, path, "--precision", 64, "--memory", 10**9)
+    assert report["sha256"] == pchan.gram(array[comm.rank :: comm.size].tolist(), comm, 64).sha256()
+
+
+BAD_FILES = {
+    "NaN": ("p.npy", {"P": np.array([[1.0, 2], [3, np.nan]])}, [], "p.npy: row 1, column 1 is NaN"),
+    "infinite": ("p.npz", {"P": np.array([[-np.inf]])}, [], "p.npz, key 'P': row 0, column 0 is infinite"),
+    "1-D": (
+        "p.npy",
+        {"P": np.ones(3)},
+        [],
+        r"p.npy: must be real numbers [rows, columns], not float64 of shape (3,)",
+    ),
+    "no rows": ("p.npy", {"P": np.ones((0, 3))}, [], "p.npy: empty"),
+    "complex": ("p.npy", {"P": np.ones((2, 2), complex)}, [], "not complex128"),
+    "objects": ("p.npz", {"P": np.array([[1, None]])}, [], "p.npz, key 'P': Object arrays"),
+    "two keys": (
+        "p.npz",
+        {"a": np.ones((2, 2)), "b": np.ones(1)},
+        [],
+        "p.npz: key 'P' is missing; there are a, b",
+    ),
+    "no scale": ("p.npy", {"P": np.ones((1, 2, 3), np.uint64)}, [], "limbs need --scale-bits"),
+    "a scale": (
+        "p.npy",
+        {"P": np.ones((1, 2))},
+        ["--scale-bits", 3],
+        "limbs must be uint64[rows, columns, limbs]",
+    ),
+    "bad scale": ("p.npz", {"P": np.ones((1, 1, 1), np.uint64), "scale_bits": np.ones(2)}, [], "key 'scale_bits'"),
+    "wrong scale": (
+        "p.npy",
+        {"P": np.ones((1, 2))},
+        ["--scale-bits", "x"],
+        "--scale-bits x: not a number of bits",
+    ),
+    "memory": ("p.npy", {"P": np.ones((1, 2))}, ["--memory", 10], "memory = 10 bytes are too few"),
+    "bad memory": ("p.npy", {"P": np.ones((1, 2))}, ["--memory", "-1"], "--memory -1: not a number of bytes"),
+}
+
+
+@pytest.mark.parametrize(("name", "arrays", "options", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_numpy_file(comm, capsys, tmp_path, name, arrays, options, message):
+    path = saved(comm, tmp_path, name, **arrays)
+    options = [f"{options[0]}={options[1]}"] if options else []
+    assert message in error_line(comm, capsys, path, "--precision", 64, *options)
+
+
+@pytest.mark.parametrize("name", ["p.npy", "p.npz"])
+@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00garbage", b"PK\x03\x04 broken"])
+def test_file_that_is_no_numpy_file(comm, capsys, tmp_path, name, content):
+    path = Path(comm.bcast(str(tmp_path / name)))
+    if comm.rank == 0:
+        path.write_bytes(content)
+    comm.Barrier()
+    assert f"{path}: not a NumPy file" in error_line(comm, capsys, path, "--precision", 64)
+
+
+def test_no_numpy_file(comm, capsys):
+    assert "/no/where.npy: No such file" in error_line(comm, capsys, "/no/where.npy", "--precision", 64)
+
+
+# ---- checks and the bar ----
+
+
+def test_exit_code_of_a_check_that_fails(comm, capsys, tmp_path, monkeypatch):
+    path = saved(comm, tmp_path, "p.npy", P=np.ones((3, 1)))
+    monkeypatch.setattr(pchan.Gram, "_diagonal_passes", lambda self: self.q.comm.rank != self.q.comm.size - 1)
+    assert run(path, "--precision", 64) == 3
+    out = capsys.readouterr().out
+    assert comm.rank or "check      diagonal and range of Q FAILED" in out
+
+
+def test_singular_matrix(comm, capsys, tmp_path):
+    path = saved(comm, tmp_path, "p.npy", P=np.ones((3, 2)))
+    assert "Q is singular" in error_line(comm, capsys, path, "--precision", 64)
+
+
+@pytest.mark.parametrize("library", ["rich", "tqdm"])
+def test_bar(comm, capsys, tmp_path, monkeypatch, library):
+    """On a terminal only, on rank 0 only, and by what is installed."""
+    pytest.importorskip(library)
+    path = saved(comm, tmp_path, "p.npy", P=np.eye(4))
+    drawn = []
+    draw = getattr(_progress, f"_{library}")
+
+    @contextlib.contextmanager
+    def spied(label):
+        with draw(label) as progress:
+            yield lambda done, total: (drawn.append((done, total)), progress(done, total))
+
+    monkeypatch.setattr(_progress, "_library", lambda: spied)
+    assert run(path, "--precision", 64) == 0 and drawn == []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert run(path, "--precision", 64) == 0
+    assert comm.rank == 0 or drawn == []
+    if comm.size == 1:
+        assert drawn == [(1, 1)]
+
+
+def test_no_bar_without_a_library(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for name in ("rich.progress", "tqdm"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with _progress.bar("nothing", True) as progress:
+        assert progress is None
