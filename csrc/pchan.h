@@ -601,7 +601,7 @@ typedef struct pchan_team pchan_team;
  * node pass the same number of bytes. Memory is taken from the system as it is touched.
  * ARG, NOMEM, SYSTEM, MPI, STATE. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_team_create(MPI_Comm comm, const MPI_Comm *node_comm, int64_t bytes,
-                                                           pchan_team **team, pchan_error *err);
+                                                         pchan_team **team, pchan_error *err);
 
 /* Local, cannot fail. Data is the same memory on all ranks of the node, 4096-byte aligned. */
 PCHAN_API void *pchan_team_data(const pchan_team *team);
@@ -613,8 +613,7 @@ PCHAN_API int64_t pchan_team_next(pchan_team *team);
 
 /* *all = 1 when `mine` is not 0 on every rank of the node, else 0; what they wrote before is then seen by all.
  * Collective over the node. STATE, MPI. */
-PCHAN_API PCHAN_NODISCARD pchan_status pchan_team_all(pchan_team *team, int mine, int *all,
-                                                        pchan_error *err);
+PCHAN_API PCHAN_NODISCARD pchan_status pchan_team_all(pchan_team *team, int mine, int *all, pchan_error *err);
 
 /* Local, without communication; the memory goes when the last rank lets go. */
 PCHAN_API void pchan_team_destroy(pchan_team **team);

@@ -44,7 +44,7 @@ done:
 }
 
 pchan_status pchan_team_create(MPI_Comm comm, const MPI_Comm *node_comm, int64_t bytes, pchan_team **out,
-                                 pchan_error *err)
+                               pchan_error *err)
 {
     pchan_team *team = NULL;
     pch_comm *entry = NULL;
@@ -96,8 +96,7 @@ pchan_status pchan_team_all(pchan_team *team, int mine, int *all, pchan_error *e
     pchan_status status = pch_runtime_check("team", err);
     if (status != PCHAN_OK) return status;
     atomic_thread_fence(memory_order_seq_cst);
-    PCH_TRY(
-        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_LAND, team->node), "MPI_Allreduce", err));
+    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_LAND, team->node), "MPI_Allreduce", err));
     atomic_thread_fence(memory_order_seq_cst);
     *all = value;
 done:

@@ -26,7 +26,7 @@ extern PyType_Spec channel_spec; /* channel_type.c */
 extern PyType_Spec shared_spec;  /* shared_type.c */
 extern PyType_Spec basis_spec;   /* basis_type.c */
 extern PyType_Spec qreduce_spec; /* qreduce_type.c */
-extern PyType_Spec team_spec;  /* team_type.c */
+extern PyType_Spec team_spec;    /* team_type.c */
 
 extern PyMethodDef fixed_functions[]; /* fixed_functions.c */
 
