@@ -29,16 +29,12 @@ static void cut(const uint64_t *limbs, int n_limbs, int n_pieces, double *pieces
     pieces[(n_pieces - 1) * PCH_PANEL] = (double)((int64_t)limbs[n_limbs - 1] >> (64 - left));
 }
 
-/* out = (rest + sums) mod p, symmetric. In this form compilers find it worth vectorising. */
-static void reduce(const double *sums, const double *rest, size_t n, double p, double *restrict out)
+/* out = sums mod p, symmetric. The first quotient may be off by one where x / p is near a half; the second
+ * is not, as |x| is then below p. No comparisons, so that compilers vectorise it for any target. */
+static void reduce(const double *restrict sums, size_t n, double p, double *restrict out)
 {
-    const double inverse = 1.0 / p, half = (p - 1) / 2;
-    for (size_t i = 0; i < n; i++) {
-        double x = pch_reduce(rest[i] + sums[i], p, inverse);
-        x -= x > half ? p : 0;
-        x += x < -half ? p : 0;
-        out[i] = x;
-    }
+    const double inverse = 1.0 / p;
+    for (size_t i = 0; i < n; i++) out[i] = pch_reduce(pch_reduce(sums[i], p, inverse), p, inverse);
 }
 
 /* Residues modulo up to PCH_LANES primes of the integers of a block. */
@@ -46,7 +42,6 @@ static void residues_of_block(const pchan_basis *basis, int first_prime, const d
                               size_t n, double *residues, size_t stride)
 {
     double panel[PCH_LANES][PCH_PANEL], sums[PCH_LANES][BLOCK * PCH_PANEL];
-    double rest[PCH_LANES][BLOCK * PCH_PANEL] = {{0}}, reduced[BLOCK * PCH_PANEL];
     const double *powers = basis->powers + (size_t)first_prime * (size_t)basis->n_pieces;
     for (size_t k = 0; k < n_pieces; k += PIECES_AT_ONCE) {
         size_t count = n_pieces - k < PIECES_AT_ONCE ? n_pieces - k : PIECES_AT_ONCE;
@@ -55,9 +50,9 @@ static void residues_of_block(const pchan_basis *basis, int first_prime, const d
             for (int c = 0; c < PCH_LANES; c++) memcpy(&sums[c][i], panel[c], sizeof *panel);
         }
         for (int c = 0; c < PCH_LANES && first_prime + c < basis->n_primes; c++) {
-            bool last = k + count == n_pieces;
-            reduce(sums[c], rest[c], n, basis->primes[first_prime + c], reduced);
-            memcpy(last ? residues + (size_t)c * stride : rest[c], reduced, n * sizeof *reduced);
+            double *row = residues + (size_t)c * stride;
+            for (size_t i = 0; i < n && k > 0; i++) sums[c][i] += row[i];
+            reduce(sums[c], n, basis->primes[first_prime + c], row);
         }
     }
 }

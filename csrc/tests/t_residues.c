@@ -62,6 +62,30 @@ static void check_part(int bits, int n_limbs, uint64_t seed)
     pchan_basis_destroy(&basis);
 }
 
+/* Either side of where a symmetric residue changes its sign, after a quotient of many bits. */
+static void check_halves(int bits)
+{
+    pchan_basis *basis = make_basis(bits, 8);
+    int n_primes = pchan_basis_n_primes(basis), n_limbs = pchan_basis_n_limbs(basis);
+    double *r = calloc((size_t)n_primes, sizeof *r);
+    uint64_t *x = calloc((size_t)n_limbs, sizeof *x), seed = 5;
+    for (int k = 0; k < 8 * n_primes; k++) {
+        uint64_t p = pchan_basis_primes(basis)[k % n_primes], carry = k & 1 ? (p - 1) / 2 : (p + 1) / 2;
+        random_integer(x, n_limbs, bits - 22, &seed);
+        for (int i = 0; i < n_limbs; i++) { /* x = p x + carry, modulo 2^(64 n_limbs) */
+            unsigned __int128 t = (unsigned __int128)x[i] * p + carry;
+            x[i] = (uint64_t)t;
+            carry = (uint64_t)(t >> 64);
+        }
+        CHECK(pchan_residues(basis, x, 1, r, NULL) == PCHAN_OK, "range");
+        double want = (double)(p - 1) / 2 * (k & 1 ? 1 : -1);
+        CHECK(r[k % n_primes] == want, "%d bits, k = %d: %g, not %g", bits, k, r[k % n_primes], want);
+    }
+    free(r);
+    free(x);
+    pchan_basis_destroy(&basis);
+}
+
 static void check_range(int bits)
 {
     pchan_basis *basis = make_basis(bits, 8);
@@ -89,6 +113,8 @@ int main(void)
         check_residues(all_bits[i], 1000 + (uint64_t)i);
         check_range(all_bits[i]);
     }
+    check_halves(2049);
+    check_halves(8200);
     for (int n_limbs = 1; n_limbs < 20; n_limbs++) check_part(2049, n_limbs, (uint64_t)n_limbs);
     check_residues(20000, 7); /* more pieces than one exact product can sum */
     return 0;
