@@ -69,7 +69,7 @@ static void check_halves(int bits)
     int n_primes = pchan_basis_n_primes(basis), n_limbs = pchan_basis_n_limbs(basis);
     double *r = calloc((size_t)n_primes, sizeof *r);
     uint64_t *x = calloc((size_t)n_limbs, sizeof *x), seed = 5;
-    for (int k = 0; k < 8 * n_primes; k++) {
+    for (int k = 0; k < (bits > 4096 ? 1 : 8) * n_primes; k++) {
         uint64_t p = pchan_basis_primes(basis)[k % n_primes], carry = k & 1 ? (p - 1) / 2 : (p + 1) / 2;
         random_integer(x, n_limbs, bits - 22, &seed);
         for (int i = 0; i < n_limbs; i++) { /* x = p x + carry, modulo 2^(64 n_limbs) */

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""gram against python-flint and gmpy2, its cost from small to large n, and SDPB's folders.
+
+    mpiexec -n 1|2 python benchmarks/bench_gram.py [--full | --quick] [--sdpb DIR] [--json FILE]
+
+Baselines run in the same job on rank 0 (one core) while the others wait; results are compared bit by
+bit.  Times are seconds of the slowest rank, least of several repetitions, plan set up before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import pchan
+from pchan import sdpb
+
+COMM = MPI.COMM_WORLD
+STAGES = ("convert", "norms", "quantize", "residues", "syrk", "add", "pack", "exchange", "accumulate", "restore")
+
+
+def random_limbs(k: int, n: int, bits: int, seed: int) -> Any:
+    """uint64[k, n, limbs]: integers of `bits` bits, both signs."""
+    limbs = np.random.default_rng(seed).integers(0, 2**64, (k, n, bits // 64 + 1), dtype=np.uint64)
+    limbs[:, :, -1] = np.uint64(0) - (limbs[:, :, -1] & np.uint64(1))  # sign
+    return limbs
+
+
+def seconds(work: Callable[[], Any], repeat: int) -> tuple[float, Any]:
+    """Least time of the slowest rank, and the last value."""
+    best, value = float("inf"), None
+    for _ in range(repeat):
+        COMM.Barrier()
+        start = time.perf_counter()
+        value = work()
+        best = min(best, COMM.allreduce(time.perf_counter() - start, op=MPI.MAX))
+    return best, value
+
+
+def on_rank_0(work: Callable[[], Any], repeat: int) -> tuple[float, Any]:
+    """The same for rank 0 alone; the others sleep, so that they take no part of the machine."""
+    best, value = float("inf"), None
+    for _ in range(repeat if COMM.rank == 0 else 0):
+        start = time.perf_counter()
+        value = work()
+        best = min(best, time.perf_counter() - start)
+    request = COMM.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
+    return COMM.bcast(best), value
+
+
+def bytes_used() -> int:
+    """Of all ranks, shared pages counted once (Linux)."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return COMM.allreduce(1024 * int(text.split("Pss:")[1].split()[0]))
+
+
+def flint_product(ints: list[list[int]]) -> Callable[[], Any] | None:
+    try:
+        import flint
+    except ImportError:
+        return None
+    matrix = flint.fmpz_mat(ints)
+    return lambda: matrix.transpose() * matrix
+
+
+def gmpy2_loops(ints: list[list[int]]) -> Callable[[], Any] | None:
+    try:
+        from gmpy2 import mpz
+    except ImportError:
+        return None
+    columns = [[mpz(row[j]) for row in ints] for j in range(len(ints[0]))]
+
+    def work() -> list[Any]:
+        upper = []
+        for i, left in enumerate(columns):
+            for right in columns[i:]:
+                total = mpz(0)
+                for a, b in zip(left, right, strict=True):
+                    total += a * b
+                upper.append(total)
+        return upper
+
+    return work
+
+
+def against_baselines(n: int, k: int, bits: int, repeat: int) -> dict[str, Any]:
+    """Python ints in, as a user has them; normalize=False, so that all compute the same integers."""
+    limbs = random_limbs(k, n, bits, seed=1)
+    ints = pchan.limbs_to_ints(limbs).tolist()
+    mine = ints[COMM.rank :: COMM.size]
+    with pchan.GramPlan(COMM, n, bits, normalize=False) as plan:
+        plan(mine)
+        ours, g = seconds(lambda: plan(mine), repeat)
+    with pchan.GramPlan(COMM, n, bits) as plan:
+        normalized, _ = seconds(lambda: plan(mine), repeat)
+    upper = g.q.gather()
+    case: dict[str, Any] = {"n": n, "k": k, "bits": bits, "pchan_s": ours, "pchan_normalized_s": normalized}
+    case["stages_s"] = {stage: round(g.stats.get(f"{stage}_s", 0.0), 5) for stage in STAGES}
+    for name, make in (("flint", flint_product), ("gmpy2", gmpy2_loops)):
+        work = make(ints) if COMM.rank == 0 else None
+        if not COMM.bcast(work is not None):
+            continue
+        # before and after the other, so that a slow moment does not fall on one of them only
+        theirs, value = on_rank_0(work or (lambda: None), 3 if name == "flint" else 1)
+        again, _ = seconds(lambda: pchan.gram(mine, COMM, bits, normalize=False), 1)
+        case[f"{name}_s"] = theirs
+        case[f"{name}_over_pchan"] = theirs / ours
+        if upper is not None:
+            same = value == upper[np.triu_indices(n)].tolist() if name == "gmpy2" else is_equal(value, upper)
+            if not same:
+                raise SystemExit(f"{name} and pchan differ")
+        case["without_plan_s"] = again
+    return case
+
+
+def is_equal(matrix: Any, upper: Any) -> bool:
+    return [[int(x) for x in row] for row in matrix.tolist()] == upper.tolist()
+
+
+def scaling(n: int, k: int, bits: int, repeat: int) -> dict[str, Any]:
+    """Limbs in, normalised, as a solver has them."""
+    limbs = random_limbs(k // COMM.size, n, bits, seed=COMM.rank)
+    with pchan.GramPlan(COMM, n, bits) as plan:
+        best, g = seconds(lambda: plan(limbs, scale_bits=0), repeat)
+        used = bytes_used()
+        estimate = pchan.GramPlan.estimate(n, bits, k, ranks=COMM.size)
+    if not g.check():
+        raise SystemExit("the check of Q failed")
+    return {
+        "n": n,
+        "k": k,
+        "bits": bits,
+        "pchan_s": best,
+        "ns_per_ijk": 1e9 * best / (n * (n + 1) / 2 * k),
+        "bytes_used": used,
+        "bytes_estimated": estimate.total,
+        "passes": g.stats["n_passes"],
+        "stages_s": {stage: round(g.stats.get(f"{stage}_s", 0.0), 5) for stage in STAGES},
+    }
+
+
+def sdpb_case(folder: Path, precision: int) -> dict[str, Any]:
+    def work() -> Any:
+        p = sdpb.read(folder, COMM, precision)
+        return p, pchan.gram(p.rows, COMM, precision)
+
+    best, (p, g) = seconds(work, 3)
+    return {"case": folder.name, "rows": p.n_rows, "n": p.n, "precision": precision, "read_and_gram_s": best}
+
+
+def report(results: dict[str, Any]) -> str:
+    lines = [f"{results['ranks']} rank(s), {results['machine']}, {results['kernel']}"]
+    for c in results["baselines"]:
+        lines.append(f"n = {c['n']}, K = {c['k']}, {c['bits']}-bit integers")
+        lines.append(f"  pchan {c['pchan_s']:.3f} s, normalised {c['pchan_normalized_s']:.3f} s")
+        for name, what in (("flint", "python-flint fmpz_mat, one core"), ("gmpy2", "gmpy2 loops, one core")):
+            if f"{name}_s" in c:
+                lines.append(f"  {what} {c[f'{name}_s']:.3f} s: {c[f'{name}_over_pchan']:.1f} times pchan's")
+    lines.append("       n      K   bits   seconds   ns per (i<=j, k)   GiB used (estimate without P)   passes")
+    for c in results["scaling"]:
+        lines.append(
+            f"  {c['n']:6} {c['k']:6} {c['bits']:6} {c['pchan_s']:9.3f} {c['ns_per_ijk']:18.2f} "
+            f"{c['bytes_used'] / 2**30:10.2f} {c['bytes_estimated'] / 2**30:14.2f} {c['passes']:14}"
+        )
+    for c in results["sdpb"]:
+        lines.append(
+            f"  SDPB {c['case']}: P {c['rows']} x {c['n']} at {c['precision']} bits, reading and gram "
+            f"{c['read_and_gram_s']:.3f} s"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="gram against python-flint and gmpy2, and its cost by size")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_true", help="up to n = 1500, K = 3000: minutes, 4 GiB")
+    size.add_argument("--quick", action="store_true", help="small sizes only: seconds")
+    parser.add_argument("--sdpb", type=Path, metavar="DIR", help="folder of SDPB folders")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    arguments = parser.parse_args()
+    bits, shapes = 1024, [(200, 400), (400, 800)]
+    if arguments.quick:
+        bits, shapes = 256, [(20, 30)]
+    if arguments.full:
+        shapes += [(800, 1600), (1500, 3000)]
+    results: dict[str, Any] = {
+        "ranks": COMM.size,
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "kernel": pchan._core.kernel,
+        "versions": {"python": platform.python_version(), "numpy": np.__version__, "pchan": pchan.__version__},
+        "baselines": [against_baselines(*shapes[0], bits, 1 if arguments.quick else 7)],
+        "scaling": [scaling(n, k, bits, 5 if n <= 400 else 1) for n, k in shapes],
+        "sdpb": [sdpb_case(folder, 768) for folder in sorted(arguments.sdpb.iterdir()) if folder.is_dir()]
+        if arguments.sdpb
+        else [],
+    }
+    if COMM.rank == 0:
+        print(report(results))
+        if arguments.json:
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
