@@ -12,7 +12,7 @@ from .basis import PrimeBasis
 
 _MAX_TILE, _MIN_TILE = 256, 16
 # Of one element of Q to pack, and of one entry of P to residues: nanoseconds per prime, roughly.
-_PACK_COST, _RESIDUES_COST = 20, 4
+_PACK_COST, _RESIDUES_COST = 5, 4
 _PAGE = 4096
 
 

@@ -1,8 +1,12 @@
 """The examples of gram."""
 
+from fractions import Fraction
+
 import mpmath
+import numpy as np
 import pytest
-from pchan.examples import gram_hilbert, sdpb_q
+from oracle import exact_gram
+from pchan.examples import gram_handover, gram_hilbert, sdpb_q
 
 pytestmark = pytest.mark.mpi
 
@@ -28,3 +32,21 @@ def test_sdpb_q(comm, sdpb):
     report = sdpb_q.run(comm, str(sdpb / "dfibo"), 256)
     assert report["check"] and abs(report["cond_number"] - 1886.3345) < 1e-3
     assert ("smallest_eigenvalue_above" in report) == (comm.rank == 0)
+
+
+@pytest.mark.parametrize(("n", "block"), [(10, 2), (7, 3), (1, 4)])
+def test_hand_over_to_scalapack_and_flint(comm, n, block):
+    report = gram_handover.run(comm, n=n, block=block)
+    (r, c), q = (
+        report["grid"],
+        np.array(exact_gram([[Fraction(1, i + j + 1) for j in range(n)] for i in range(n)])),
+    )
+    row, column = comm.rank % r, comm.rank // r
+    rows = [i for i in range(n) if i // block % r == row]
+    cols = [j for j in range(n) if j // block % c == column]
+    mine = np.triu(q.astype(float))[np.ix_(rows, cols)]
+    np.testing.assert_allclose(report["local"], mine, rtol=1e-15)
+    pytest.importorskip("flint")
+    with mpmath.workprec(500):
+        hilbert = mpmath.det(mpmath.hilbert(n)) ** 2
+        assert abs(report["determinant"] / hilbert - 1) < 1e-12
