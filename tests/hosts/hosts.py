@@ -12,7 +12,6 @@ its standard input does: even where this process is killed, nothing is left.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -46,8 +45,8 @@ def environment(**extra: str) -> dict[str, str]:
     return clean_environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", **extra)
 
 
-def why_not() -> str | None:
-    """Why there can be no hosts here, in a few words, or None."""
+def why_not(delay_ms: float = 0, rate: str | None = None) -> str | None:
+    """Why there can be no such hosts here, in a few words, or None."""
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in ("ip", "tc", "unshare", "nsenter") if shutil.which(tool) is None]
@@ -57,10 +56,10 @@ def why_not() -> str | None:
     if "HYDRA" not in version:
         return "needs MPICH's mpiexec (Hydra)"
     try:
-        with Hosts(1):
+        with Hosts(1, delay_ms, rate):
             return None
     except (subprocess.CalledProcessError, OSError) as e:
-        return f"namespaces or network interfaces refused: {getattr(e, 'stderr', None) or e}"
+        return f"the kernel refuses: {getattr(e, 'stderr', None) or e}".strip()
 
 
 class Host:
@@ -91,9 +90,10 @@ class Host:
     def ip(self, *lines: str) -> None:
         self.run("ip", "-batch", "-", text="\n".join(lines))
 
-    def shm(self) -> list[str]:
-        """Names in this host's /dev/shm."""
-        return self.run("ls", "-A", "/dev/shm").split()
+    def shared_memory(self) -> list[str]:
+        """What this host has in /dev/shm, and its System V segments."""
+        segments = self.run("cat", "/proc/sysvipc/shm").splitlines()[1:]
+        return self.run("ls", "-A", "/dev/shm").split() + [f"SysV key {line.split()[0]}" for line in segments]
 
     def processes(self) -> list[str]:
         """Names of what runs on this host, apart from its first process."""
@@ -117,6 +117,7 @@ class Hosts:
     def __enter__(self) -> Hosts:
         self.head = Host("head")
         self._hosts: list[Host] = []
+        self._wire: subprocess.Popen[str] | None = None
         try:
             self._build()
         except BaseException:
@@ -135,6 +136,8 @@ class Hosts:
         """Ends all hosts and whatever runs there."""
         for host in [*self._hosts, self.head]:
             host.end()
+        if self._wire:
+            self._wire.communicate()
 
     def _build(self) -> None:
         numbers = range(1, self.n + 1)

@@ -9,6 +9,8 @@ import pytest
 from hosts import BIN, HERE, ROOT, Hosts, environment
 
 CHANNEL_TESTS = sorted(str(path) for path in (ROOT / "tests").glob("test_channel_*.py"))
+# MPICH 5.0.2 over UCX: receives from ANY_SOURCE between nodes hang, see inside/any_source.py
+FAULTY = "5.0.2"
 WITH_WILDCARDS = [
     "tests/test_channel_cycle.py::test_wildcards_receive_what_comes",
     "tests/test_channel_cycle.py::test_plain_mpi_on_the_other_side",
@@ -30,91 +32,92 @@ def check(report, returncode, output, least):
     """Every test passed, at least so many, and none was skipped for a reason unheard of. Tells the counts."""
     assert returncode == 0, output
     cases = list(ET.parse(report).getroot().iter("testcase"))
-    skips = [
-        (case.get("name"), case.find("skipped").get("message"))
-        for case in cases
-        if case.find("skipped") is not None
-    ]
-    bad = [
-        case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None
-    ]
-    assert not bad, f"failed: {bad}\n{output}"
-    assert not [skip for skip in skips if not EXPECTED.search(skip[1])]
-    passed = len(cases) - len(skips)
-    assert passed >= least, output
-    return f"{passed} passed, {len(skips)} skipped"
+    assert not [case.get("name") for case in cases if {"failure", "error"} & {part.tag for part in case}], output
+    skips = {case.get("name"): part.get("message") for case in cases for part in case.iter("skipped")}
+    assert not {name: why for name, why in skips.items() if not EXPECTED.search(why)}
+    assert len(cases) - len(skips) >= least, output
+    return f"{len(cases) - len(skips)} passed, {len(skips)} skipped"
+
+
+def on_one_host(n, *command, **env):
+    return subprocess.run(
+        ["mpiexec", "-n", str(n), *command],
+        env=environment(MPIEXEC_TIMEOUT="110", **env),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=130,
+    )
 
 
 @pytest.fixture(scope="session")
 def library():
-    """What mpi4py's MPI calls itself."""
-    code = "from mpi4py import MPI; print(MPI.Get_library_version())"
-    return subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True).stdout
+    """MPICH's version, and its network modules, the default one first."""
+    text = on_one_host(1, sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version())").stdout
+    found = re.search(r"MPICH Version:\s*(\S+).*MPICH Device:\s*ch4:([a-z, ]+)", text, re.S)
+    if not found:
+        pytest.skip(f"written for MPICH with ch4, not for {text[:40]}")
+    return found[1], re.split("[, ]+", found[2].strip())
 
 
-def any_source_works(hosts, ranks, env):
-    return (
-        hosts.run(ranks, sys.executable, str(HERE / "inside" / "any_source.py"), timeout=20, **env).returncode == 0
-    )
+@pytest.fixture(params=["ucx", "ofi"])
+def netmod(request, library):
+    if request.param not in library[1]:
+        pytest.skip(f"this MPICH has no {request.param}")
+    return request.param
 
 
-@pytest.mark.parametrize("netmod", ["ucx", "ofi"])
-@pytest.mark.parametrize("ranks", [(2, 2), (2, 1, 1)], ids=str)
+def suite(report, netmod, library, *more):
+    """The command that runs the channel tests, and what to say of those left out."""
+    left_out = WITH_WILDCARDS if netmod == "ucx" and library[0] == FAULTY else []
+    command = pytest_command(report, *(f"--deselect={test}" for test in left_out), *CHANNEL_TESTS, *more)
+    return command, f", {len(left_out)} left out: MPICH's own ANY_SOURCE hangs" if left_out else ""
+
+
+@pytest.mark.parametrize("ranks", [(2, 2), (2, 1, 1)], ids=["2+2", "2+1+1"])
 def test_channel_tests_over_hosts(ranks, netmod, library, needs_hosts, tmp_path, tell):
-    if not re.search(rf"ch4:.*\b{netmod}\b", library):
-        pytest.skip(f"this MPICH has no {netmod}")
-    env = {"MPIR_CVAR_CH4_NETMOD": netmod}
-    report, left_out = tmp_path / "report.xml", []
+    command, note = suite(tmp_path / "report.xml", netmod, library, INSIDE)
     with Hosts(len(ranks)) as hosts:
-        if not any_source_works(hosts, ranks, env):
-            left_out = WITH_WILDCARDS
-    with Hosts(len(ranks)) as hosts:
-        options = [f"--deselect={test}" for test in left_out]
-        job = hosts.run(ranks, *pytest_command(report, *options, *CHANNEL_TESTS, INSIDE), timeout=110, **env)
-    counts = check(report, job.returncode, job.output, least=80)
-    tell(counts + (f", {len(left_out)} left out: MPI's own ANY_SOURCE fails here" if left_out else ""))
+        job = hosts.run(ranks, *command, timeout=110, MPIR_CVAR_CH4_NETMOD=netmod)
+    tell(check(tmp_path / "report.xml", job.returncode, job.output, least=90) + note)
 
 
-@pytest.mark.parametrize("how", [{"MPIR_CVAR_NUM_CLIQUES": "2"}, {"MPIR_CVAR_ODD_EVEN_CLIQUES": "1"}], ids=str)
-def test_channel_tests_on_pretended_nodes(how, tmp_path, tell):
-    report = tmp_path / "report.xml"
-    command = ["mpiexec", "-n", "4", *pytest_command(report, *CHANNEL_TESTS)]
-    env = environment(MPIEXEC_TIMEOUT="120", **how)
-    size = subprocess.run(
-        [
-            "mpiexec",
-            "-n",
-            "4",
-            sys.executable,
-            "-c",
-            "from mpi4py import MPI\nc = MPI.COMM_WORLD\nprint(c.Split_type(MPI.COMM_TYPE_SHARED).size)",
-        ],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=130,
-    )
-    assert size.stdout.split() == ["2"] * 4, f"{how} makes no nodes of two ranks: {size.stdout}{size.stderr}"
-    run = subprocess.run(
-        command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=130
-    )
-    tell(check(report, run.returncode, run.stdout, least=70))
+def test_any_source_in_plain_mpi(netmod, library, needs_hosts):
+    """Fails once MPICH works where it is said to be faulty, and where it is faulty elsewhere."""
+    with Hosts(2) as hosts:
+        job = hosts.run(
+            (2, 2), sys.executable, str(HERE / "inside" / "any_source.py"), timeout=20, MPIR_CVAR_CH4_NETMOD=netmod
+        )
+    assert (job.returncode != 0) == (netmod == "ucx" and library[0] == FAULTY), job.output
 
 
-def digests(job):
-    assert job.returncode == 0, job.output
-    found = dict(re.findall(r"^digest (\w+) (\w+)$", job.output, re.M))
-    return found, set(re.findall(r"^host (\w+)$", job.output, re.M))
+@pytest.mark.parametrize("variable, value", [("NUM_CLIQUES", "2"), ("ODD_EVEN_CLIQUES", "1")])
+def test_channel_tests_on_pretended_nodes(variable, value, library, tmp_path, tell):
+    """The default network module carries what goes between the nodes."""
+    env = {f"MPIR_CVAR_{variable}": value}
+    sizes = "MPI.COMM_WORLD.gather(MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size)"
+    job = on_one_host(4, sys.executable, "-c", f"from mpi4py import MPI; print({sizes} or '', end='')", **env)
+    assert job.stdout == "[2, 2, 2, 2]"
+    command, note = suite(tmp_path / "report.xml", library[1][0], library)
+    job = on_one_host(4, *command, **env)
+    tell(check(tmp_path / "report.xml", job.returncode, job.stdout, least=80) + note)
+
+
+def digests(hosts, ranks):
+    """The fingerprints that inside/digest.py prints on so many ranks per host."""
+    env = {"PYTHONPATH": str(ROOT / "tests")}  # oracle.py
+    job = hosts.run(ranks, sys.executable, str(HERE / "inside" / "digest.py"), **env)
+    assert job.returncode == 0 and f"hosts {len(ranks)}\n" in job.output, job.output
+    return dict(re.findall(r"^digest (\w+) (\w+)$", job.output, re.M))
 
 
 def test_sums_have_the_same_bits_over_hosts(needs_hosts, tell):
     """QReduceScatter in every strategy, and gram: one rank, one host, two hosts, three uneven ones."""
     with Hosts(3) as hosts:
-        command = [sys.executable, str(HERE / "inside" / "digest.py")]
-        path = {"PYTHONPATH": str(ROOT / "tests")}
-        want, _ = digests(hosts.run((1,), *command, **path))
-        assert {"residues", "gather", "gram"} <= set(want) and len({*want.values()}) == 2
+        want = digests(hosts, (1,))
+        assert {"residues", "gather", "gram"} <= set(want)
+        assert len({value for name, value in want.items() if name != "gram"}) == 1
         for ranks in ((3,), (2, 2), (2, 1, 1), (1, 3)):
-            found, names = digests(hosts.run(ranks, *command, **path))
-            assert len(names) == len(ranks) and found == want, ranks
-        tell(f"{', '.join(want)} on 5 arrangements")
+            assert digests(hosts, ranks) == want, ranks
+    tell(f"{', '.join(want)} on 5 arrangements")

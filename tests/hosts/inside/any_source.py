@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 out, into = np.zeros(1), np.zeros(1)
-for cycle in range(50):
+for cycle in range(300):
     out[0] = cycle
     receive = comm.Irecv(into, MPI.ANY_SOURCE, 8)
     requests = [receive, comm.Isend(out, (comm.rank + 1) % comm.size, 8)]

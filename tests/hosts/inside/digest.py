@@ -58,7 +58,6 @@ def gram():
 
 
 lines = [f"digest {strategy} {reduced(strategy)}" for strategy in STRATEGIES] + [f"digest gram {gram()}"]
+lines.append(f"hosts {len(set(comm.allgather(MPI.Get_processor_name())))}")
 if comm.rank == 0:
-    names = MPI.Get_processor_name()
-    print(*lines, sep="\n")
-print(f"host {MPI.Get_processor_name()}")
+    print("\n".join(lines))
