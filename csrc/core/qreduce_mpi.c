@@ -262,7 +262,9 @@ static void unpack(pchan_qreduce *q, mpi_plan *plan)
                               PCHAN_UINT32,
                               {(size_t)n_primes, 1, (size_t)left},
                               {each, 0, each * (ptrdiff_t)n_primes}};
-    if (left > 0) pch_pack_row_unchecked(q->basis, &tile, 0, 0, (size_t)left, pch_words_at(q, q->first + first));
+    size_t none; /* every uint32 is a residue */
+    if (left > 0)
+        (void)pch_pack_row(q->basis, &tile, 0, 0, (size_t)left, pch_words_at(q, q->first + first), &none);
     plan->done += left;
     q->stats.accumulate_ns += pch_now_ns() - begin_ns;
 }
