@@ -53,13 +53,14 @@ def halo(cart: MPI.Cartcomm, u: Array) -> list[tuple[Array, Array, int]]:
 
 
 def by_channel(cart: MPI.Cartcomm, arrays: Sequence[Array]) -> list[pchan.Channel]:
-    """A Channel for each of the two arrays that take turns."""
+    """A connected Channel for each of the two arrays that take turns."""
     channels = []
     for u in arrays:
         ch = pchan.Channel(cart)
         for edge, rim, neighbour in halo(cart, u):
             ch.recv_init(rim, neighbour)
             ch.send_init(edge, neighbour)
+        ch.connect()
         channels.append(ch)
     return channels
 
