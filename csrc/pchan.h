@@ -303,7 +303,7 @@ PCHAN_API const char *pchan_transport_name(pchan_transport transport);
  * the rest along. A C delete callback on MPI_COMM_SELF frees at MPI_Finalize what else the program
  * forgot: requests and datatypes. */
 
-/* A wait polls for a while before it yields the processor between polls: 500 us, or 0 where the
+/* A wait polls for a while before it yields the processor between polls: 50 us, or 0 where the
  * node runs more ranks than it has usable processors; PCHAN_SPIN_US in the environment overrides. After 50 ms it
  * sleeps for 50 us between polls. Meanwhile it moves the messages of all other connected channels of the process,
  * and whatever MPI has to move. */

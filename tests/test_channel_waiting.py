@@ -25,7 +25,7 @@ if spins:
 def test_no_spinning_with_more_ranks_than_cores():
     cores = len(os.sched_getaffinity(0))
     code = [sys.executable, "-c", SPIN]
-    assert run_mpi(1, code).stdout.split() == ["500.0"]
+    assert run_mpi(1, code).stdout.split() == ["50.0"]
     if cores < 8:
         assert run_mpi(cores + 1, code).stdout.split() == ["0.0"] * (cores + 1)
         assert run_mpi(cores + 1, code, PCHAN_SPIN_US="7.5").stdout.split() == ["7.5"] * (cores + 1)

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { DEFAULT_SPIN_NS = 500000, MAX_CPUS = 1024 };
+enum { DEFAULT_SPIN_NS = 50000, MAX_CPUS = 1024 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int entry_keyval = MPI_KEYVAL_INVALID;
