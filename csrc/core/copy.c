@@ -23,6 +23,7 @@ void pch_copy(void *to, const void *from, size_t n)
     char *target = to;
     const char *source = from;
     uintptr_t t = (uintptr_t)to, s = (uintptr_t)from;
+    if (n == 0) return;           /* the addresses may be NULL */
     if (t - s < n || s - t < n) { /* a message to oneself, within one array */
         memmove(to, from, n);
         return;
@@ -72,10 +73,16 @@ static void move_strided(const pch_mover *mover, void *memory, unsigned char *sl
     char *at = memory;
     for (size_t left = bytes; left > 0;) {
         int64_t n = inner < 0 ? 1 : s->shape[inner], rest = (int64_t)(left / s->element);
-        if (n > rest) n = rest;
-        copy_line(at, inner < 0 ? 0 : s->strides[inner], slot, n, s->element, into_slot);
+        int64_t stride = inner < 0 ? 0 : s->strides[inner];
+        bool ends_here = n > rest;
+        if (ends_here) n = rest;
+        copy_line(at, stride, slot, n, s->element, into_slot);
         slot += (size_t)n * s->element;
         left -= (size_t)n * s->element;
+        if (ends_here) { /* in the midst of an element */
+            copy_line(at + n * stride, 0, slot, 1, left, into_slot);
+            return;
+        }
         int d = inner - 1;
         for (; d >= 0; d--) { /* the next line */
             at += s->strides[d];

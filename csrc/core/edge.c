@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The protocol of one edge. Every shared word has one writer but for `claimed`, which is taken by
- * compare-and-swap. Data written before a release store is read after the acquire load that sees it.
+ * The protocol of one edge. Every shared word has one writer, but for `claimed`, which is taken by
+ * compare-and-swap, and `done` and `error`, which its taker writes. Data written before a release store is
+ * read after the acquire load that sees it.
  */
 #include "pch_edge.h"
 
