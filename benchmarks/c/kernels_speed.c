@@ -26,7 +26,7 @@ static const char *const titles[] = {"pack f64",   "pack i64", "pack u32", "pack
                                      "accumulate", "restore",  "FLINT"};
 
 typedef struct problem {
-    pchan_basis *basis;
+    pchan_basis *basis; /* of the kernel under test */
     size_t n_primes, n_words, n_limbs;
     uint64_t *limbs, *words, *sum, *back;
     pchan_array tiles[4]; /* one for each pack stage */
@@ -185,10 +185,15 @@ int main(void)
     flint_problem f;
     make_flint(&p, &f);
 #endif
+    pchan_basis *bases[MOST_KERNELS];
+    for (int k = 0; k < n_kernels; k++) {
+        setenv("PCHAN_KERNEL", pch_kernel_by_number(k)->name, 1);
+        must(pchan_basis_create(BITS, 8, &bases[k], NULL), "basis");
+    }
     for (int r = 0; r < REPETITIONS; r++) {
         for (int k = 0; k < n_kernels; k++) {
             double once[N_STAGES] = {0};
-            p.basis->kernel = pch_kernel_by_number(k);
+            p.basis = bases[k];
             run_kernel(&p, once);
 #ifdef HAVE_FLINT
             once[FLINT] = run_flint(&p, &f);

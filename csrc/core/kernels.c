@@ -53,14 +53,14 @@
 #define KERNEL(name) avx512_##name
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw")))
 #define VECTOR_BYTES 64
-#define COLUMNS 6
+#define COLUMNS 8
 #define MULTIPLY_LOW(a, b) ((U64)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define BROADCAST_LOW(x) ((U64)_mm512_set1_epi32((int)(x)))
 #include "pch_kernels_body.h"
 
 #endif
 
-#define ENTRY(isa) {#isa, isa##_dot, isa##_accumulate, isa##_join, isa##_restore}
+#define ENTRY(isa) {#isa, isa##_dot, isa##_accumulate, isa##_join, isa##_restore, isa##_columns}
 
 static const pch_kernel kernels[] = {
     ENTRY(portable),

@@ -16,7 +16,6 @@ enum {
     PCH_LANES = 4, /* integers and columns that the dot kernel takes at once */
     PCH_PANEL = 8,
     PCH_BATCH = 16,     /* integers that restore takes at once */
-    PCH_TILE = 6,       /* columns of its table that lie together */
     PCH_SPLIT_BITS = 21 /* p0 p1 = p01_high * 2^21 + p01_low */
 };
 
@@ -39,8 +38,9 @@ typedef struct pch_kernel {
     /* n residues of each of three primes, contiguous, to words; n a multiple of 8. False, and out
      * undefined, when some float64 is not an integer or not below 2^51 in size. */
     bool (*join)(const pch_word *word, const void *const r[3], pchan_dtype dtype, size_t n, uint64_t *out);
-    /* c [n_slots][PCH_BATCH] to x mod 2^(64 n_wide_limbs), wide [n_wide_limbs][PCH_BATCH] */
+    /* c [n_slots][PCH_BATCH] to x, wide [n_wide_limbs][PCH_BATCH], `columns` digits at a time */
     void (*restore)(const pchan_basis *basis, const uint64_t *c, uint64_t *wide);
+    int columns;
 } pch_kernel;
 
 /* The fastest that runs here, or the one that PCHAN_KERNEL names. PCHAN_ERR_ARG. */
@@ -60,15 +60,16 @@ struct pchan_basis {
 
     /* restore, with m a word's modulus: c = word * (M/m)^-1 mod m, by Shoup's multiplication with
      * weight_shoup = floor(weight * 2^64 / m). Slots 2 w and 2 w + 1 are the halves of c of word w,
-     * the last is q; their products with the cofactors are digits of x mod 2^(64 n_wide_limbs). */
+     * the last is q; their products with the cofactors are the digits of x in two's
+     * complement, enough for its sign. n_wide_limbs hold them. */
     int n_slots, digit_bits, n_digits, n_wide_limbs;
     uint64_t *weight, *weight_shoup; /* [n_words] */
     double *word_inverse;            /* 1/m, [n_words] */
-    uint32_t *cofactors;             /* digits of M/m, 2^32 M/m and -M: [n_digits / PCH_TILE][n_slots][PCH_TILE] */
+    uint32_t *cofactors;             /* digits of M/m, 2^32 M/m and -M: [n_digits / columns][n_slots][columns] */
     uint64_t *modulus;               /* M, [n_modulus_limbs] */
     int n_modulus_limbs;
 
-    const pch_kernel *kernel;
+    const pch_kernel *kernel; /* decides the order of the cofactors */
 };
 
 /* pack.c. Columns first_col .. first_col + n_cols - 1 of one row of a tile [n_primes][rows][cols]

@@ -7,7 +7,7 @@
  *   KERNEL(name)        the name for this instruction set
  *   TARGET              the function attribute that selects it
  *   VECTOR_BYTES        size of its vectors
- *   COLUMNS             table columns that restore takes at once; divides PCH_TILE
+ *   COLUMNS             table columns that restore takes at once, and in the order of which they lie
  *   MULTIPLY_LOW(a, b)  products of the low 32 bits of each uint64
  *   BROADCAST_LOW(x)    a vector with the uint32 x in the low 32 bits of each uint64
  */
@@ -21,6 +21,7 @@ typedef uint64_t U64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t I64 __attribute__((vector_size(VECTOR_BYTES)));
 
 enum {
+    KERNEL(columns) = COLUMNS,
     KERNEL(width) = VECTOR_BYTES / 8,
     KERNEL(per_batch) = PCH_BATCH * 8 / VECTOR_BYTES,
     KERNEL(per_panel) = PCH_PANEL * 8 / VECTOR_BYTES
@@ -166,7 +167,7 @@ INLINE void KERNEL(product)(const uint32_t *table, const uint64_t *c, size_t n_s
                             U64 sums[COLUMNS][KERNEL(per_batch)])
 {
     U64 acc[COLUMNS][KERNEL(per_batch)] = {{{0}}}, lanes[KERNEL(per_batch)];
-    for (size_t s = 0; s < n_slots; s++, c += PCH_BATCH, table += PCH_TILE) {
+    for (size_t s = 0; s < n_slots; s++, c += PCH_BATCH, table += COLUMNS) {
         UNROLL for (int v = 0; v < KERNEL(per_batch); v++) lanes[v] = KERNEL(get)(c + v * KERNEL(width));
         UNROLL for (int j = 0; j < COLUMNS; j++)
         {
@@ -180,35 +181,50 @@ INLINE void KERNEL(product)(const uint32_t *table, const uint64_t *c, size_t n_s
     }
 }
 
+/* Adds sums, the next digits of `bits`, with their carries to the limbs under way; returns where the
+ * next full limb goes. */
+INLINE uint64_t *KERNEL(carry)(U64 sums[COLUMNS][KERNEL(per_batch)], int bits, U64 rest[KERNEL(per_batch)],
+                               U64 limb[KERNEL(per_batch)], int *filled, uint64_t *wide)
+{
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    for (int j = 0; j < COLUMNS; j++) {
+        UNROLL for (int v = 0; v < KERNEL(per_batch); v++)
+        {
+            rest[v] += sums[j][v];
+            sums[j][v] = rest[v] & mask;
+            rest[v] >>= bits;
+            limb[v] |= sums[j][v] << *filled;
+        }
+        *filled += bits;
+        if (*filled < 64) continue;
+        *filled -= 64;
+        UNROLL for (int v = 0; v < KERNEL(per_batch); v++)
+        {
+            KERNEL(put)(wide + v * KERNEL(width), limb[v]);
+            limb[v] = sums[j][v] >> (bits - *filled);
+        }
+        wide += PCH_BATCH;
+    }
+    return wide;
+}
+
 TARGET static void KERNEL(restore)(const pchan_basis *basis, const uint64_t *c, uint64_t *wide)
 {
     const int bits = basis->digit_bits;
-    const uint64_t mask = ((uint64_t)1 << bits) - 1;
     const size_t n_slots = (size_t)basis->n_slots;
     U64 sums[COLUMNS][KERNEL(per_batch)], rest[KERNEL(per_batch)] = {{0}}, limb[KERNEL(per_batch)] = {{0}};
+    const uint32_t *table = basis->cofactors, *table_end = table + (size_t)basis->n_digits * n_slots;
     int filled = 0;
-    for (int d = 0; d < basis->n_digits; d += COLUMNS) {
-        const size_t tile = (size_t)(d / PCH_TILE);
-        KERNEL(product)(basis->cofactors + tile * n_slots * PCH_TILE + d % PCH_TILE, c, n_slots, sums);
-        for (int j = 0; j < COLUMNS; j++) {
-            bool full = filled + bits >= 64;
-            UNROLL for (int v = 0; v < KERNEL(per_batch); v++)
-            {
-                rest[v] += sums[j][v];
-                sums[j][v] = rest[v] & mask;
-                rest[v] >>= bits;
-                limb[v] |= sums[j][v] << filled;
-            }
-            filled += bits;
-            if (!full) continue;
-            filled -= 64;
-            UNROLL for (int v = 0; v < KERNEL(per_batch); v++)
-            {
-                KERNEL(put)(wide + v * KERNEL(width), limb[v]);
-                limb[v] = sums[j][v] >> (bits - filled);
-            }
-            wide += PCH_BATCH;
-        }
+    do {
+        KERNEL(product)(table, c, n_slots, sums);
+        wide = KERNEL(carry)(sums, bits, rest, limb, &filled, wide);
+        table += n_slots * COLUMNS;
+    } while (table < table_end);
+    if (!filled) return;
+    UNROLL for (int v = 0; v < KERNEL(per_batch); v++) /* the last digit's top bit is the sign */
+    {
+        U64 sign = (U64){0} - (sums[COLUMNS - 1][v] >> (bits - 1));
+        KERNEL(put)(wide + v * KERNEL(width), limb[v] | sign << filled);
     }
 }
 

@@ -152,13 +152,12 @@ static pchan_status reserve_restore(pchan_basis *basis, pchan_error *err)
     size_t n_words = (size_t)basis->n_words;
     int bits = 31; /* a digit is a uint32; see "Exactness" in pch_basis.h */
     while (21 * n_words + 4 > (size_t)1 << (36 - bits)) bits--;
-    int needed = bit_length(basis->modulus, basis->n_modulus_limbs) + 2; /* |x| < 2 M, whatever the words */
-    if (needed < 64 * basis->n_limbs) needed = 64 * basis->n_limbs;
+    int needed =
+        bit_length(basis->modulus, basis->n_modulus_limbs) + 2; /* |x| < 2 M, whatever the words; and M > 2^bits */
+    int columns = basis->kernel->columns;
     basis->digit_bits = bits;
-    do {
-        basis->n_digits += PCH_TILE;
-        basis->n_wide_limbs = basis->n_digits * bits / 64;
-    } while (64 * basis->n_wide_limbs < needed);
+    basis->n_digits = (needed + bits * columns - 1) / (bits * columns) * columns;
+    basis->n_wide_limbs = (basis->n_digits * bits + 63) / 64;
     basis->n_slots = 2 * basis->n_words + 1;
     pchan_status status;
     PCH_TRY(PCH_ALLOC(basis->weight, n_words, err));
@@ -172,21 +171,21 @@ done:
 /* The digits of x 2^shift as the slot's row of the table. */
 static void fill_slot(pchan_basis *basis, int slot, const uint64_t *x, int n, int shift)
 {
-    const int bits = basis->digit_bits;
+    const int bits = basis->digit_bits, columns = basis->kernel->columns;
     for (int d = 0; d < basis->n_digits; d++) {
         int first = d * bits - shift, below = first < 0 ? -first : 0;
-        size_t row = (size_t)(d / PCH_TILE) * (size_t)basis->n_slots + (size_t)slot;
+        int row = d / columns * basis->n_slots + slot;
         uint64_t value = below < bits ? digit(x, n, first + below, bits - below) << below : 0;
-        basis->cofactors[row * PCH_TILE + (size_t)(d % PCH_TILE)] = (uint32_t)value;
+        basis->cofactors[(size_t)row * (size_t)columns + (size_t)(d % columns)] = (uint32_t)value;
     }
 }
 
 static pchan_status make_restore(pchan_basis *basis, pchan_error *err)
 {
-    uint64_t *x = NULL; /* room for -M and for the digits above it */
+    uint64_t *x = NULL; /* room for all digits of -M */
     pchan_status status;
     PCH_TRY(reserve_restore(basis, err));
-    int n = basis->n_modulus_limbs, n_room = n + basis->n_wide_limbs + 4;
+    int n = basis->n_modulus_limbs, n_room = n + basis->n_wide_limbs;
     PCH_TRY(PCH_ALLOC(x, (size_t)n_room, err));
     for (int w = 0; w < basis->n_words; w++) {
         uint64_t m = basis->words[w].modulus;

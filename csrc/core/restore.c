@@ -45,7 +45,7 @@ static scratch divide_scratch(const pchan_basis *basis, void *memory)
 /* The slots of one integer into its lane; false when a word is not canonical. */
 static bool weigh(const pchan_basis *basis, const uint64_t *words, uint64_t *c)
 {
-    double sum = 0;
+    double sum = 0, other = 0; /* in turn, for an addition takes longer than the rest */
     bool canonical = true;
     for (int w = 0; w < basis->n_words; w++, c += 2 * PCH_BATCH) {
         uint64_t word = words[w], m = basis->moduli[w];
@@ -55,9 +55,11 @@ static bool weigh(const pchan_basis *basis, const uint64_t *words, uint64_t *c)
         uint64_t value = word * basis->weight[w] - quotient * m; /* below 1.25 m */
         c[0] = value;                                            /* the kernel takes the low half */
         c[PCH_BATCH] = value >> 32;
-        sum += (double)(int64_t)value * basis->word_inverse[w];
+        double next = other + (double)(int64_t)value * basis->word_inverse[w];
+        other = sum;
+        sum = next;
     }
-    c[0] = (uint64_t)(int64_t)(sum + 0.5);
+    c[0] = (uint64_t)(int64_t)(sum + other + 0.5);
     return canonical;
 }
 

@@ -7,20 +7,27 @@ enum { N = 23 };
 static void check_residues(int bits, uint64_t seed)
 {
     pchan_basis *basis = make_basis(bits, 8);
-    uint64_t first_seed = seed;
+    const uint64_t first_seed = seed;
     int n_limbs = pchan_basis_n_limbs(basis), n_primes = pchan_basis_n_primes(basis);
     uint64_t *x = calloc((size_t)(N * n_limbs), sizeof *x);
     double *r = calloc((size_t)(N * n_primes), sizeof *r);
-    for (int k = 0; k < N; k++) random_integer(x + k * n_limbs, n_limbs, bits, &seed);
+    int64_t *wanted = calloc((size_t)(N * n_primes), sizeof *wanted);
+    for (int k = 0; k < N; k++) {
+        random_integer(x + k * n_limbs, n_limbs, bits, &seed);
+        for (int i = 0; i < n_primes; i++) {
+            wanted[i * N + k] = (int64_t)slow_mod(x + k * n_limbs, n_limbs, pchan_basis_primes(basis)[i]);
+        }
+    }
     const pch_kernel *kernel;
     pchan_error err;
-    for (int number = 0; (kernel = pch_kernel_by_number(number)) && (basis->kernel = kernel); number++) {
+    for (int number = 0; (kernel = pch_kernel_by_number(number)); number++) {
+        pchan_basis_destroy(&basis);
+        basis = make_basis_for(kernel, bits, 8);
         CHECK(pchan_residues(basis, x, N, r, &err) == PCHAN_OK, "%s", err.message);
         for (int i = 0; i < n_primes; i++) {
             int64_t p = pchan_basis_primes(basis)[i];
             for (int k = 0; k < N; k++) {
-                int64_t got = (int64_t)r[i * N + k];
-                int64_t want = (int64_t)slow_mod(x + k * n_limbs, n_limbs, (uint64_t)p);
+                int64_t got = (int64_t)r[i * N + k], want = wanted[i * N + k];
                 CHECK((got - want) % p == 0 && 2 * llabs(got) < p,
                       "%s, %d bits, seed %llu, integer %d mod %lld: %lld", kernel->name, bits,
                       (unsigned long long)first_seed, k, (long long)p, (long long)got);
@@ -29,6 +36,7 @@ static void check_residues(int bits, uint64_t seed)
     }
     free(x);
     free(r);
+    free(wanted);
     pchan_basis_destroy(&basis);
 }
 

@@ -23,7 +23,8 @@ static void check_both(const pchan_basis *basis, const char *kernel, const uint6
 
 static void check_values(int bits, uint64_t seed)
 {
-    pchan_basis *basis = make_basis(bits, (int)(seed % 30));
+    const int check_bits = (int)(seed % 30);
+    pchan_basis *basis = make_basis(bits, check_bits);
     int n_limbs = pchan_basis_n_limbs(basis), n_words = pchan_basis_n_words(basis);
     uint64_t *x = calloc((size_t)(N * n_limbs), sizeof *x), *words = calloc((size_t)(N * n_words), sizeof *words);
     for (int k = 0; k < N; k++) {
@@ -31,7 +32,9 @@ static void check_values(int bits, uint64_t seed)
         slow_words(basis, x + k * n_limbs, words + k * n_words);
     }
     const pch_kernel *kernel;
-    for (int number = 0; (kernel = pch_kernel_by_number(number)) && (basis->kernel = kernel); number++) {
+    for (int number = 0; (kernel = pch_kernel_by_number(number)); number++) {
+        pchan_basis_destroy(&basis);
+        basis = make_basis_for(kernel, bits, check_bits);
         check_both(basis, kernel->name, words, x, N);
         check_both(basis, kernel->name, words, x, 1);
     }

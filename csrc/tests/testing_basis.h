@@ -21,6 +21,16 @@ static inline pchan_basis *make_basis(int bits, int check_bits)
     return basis;
 }
 
+/* One that uses the kernel. */
+static inline pchan_basis *make_basis_for(const pch_kernel *kernel, int bits, int check_bits)
+{
+    setenv("PCHAN_KERNEL", kernel->name, 1);
+    pchan_basis *basis = make_basis(bits, check_bits);
+    unsetenv("PCHAN_KERNEL");
+    CHECK(basis->kernel == kernel, "%s instead of %s", basis->kernel->name, kernel->name);
+    return basis;
+}
+
 static inline void negate(uint64_t *x, int n)
 {
     uint64_t carry = 1;
