@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._blocks import Blocks, Estimate, fixed_bytes, plan_blocks
+from ._blocks import Blocks, plan_blocks
 from ._exact import MAX_BITS
 from ._integers import whole_number
 from .basis import PrimeBasis
+from .qreduce import QReduceScatter
 
 MIN_PRECISION = 32
 MAX_PRECISION = (MAX_BITS - 1) // 2
@@ -62,6 +64,39 @@ def available(memory: int | None, fixed: int, ranks: int, least: int) -> int:
     return max(room, least)
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a node takes for a plan, its newest result included; of several nodes, the one that takes most.
+
+    Attributes
+    ----------
+    window : int
+        Sums of Q, node-shared.
+    results : int
+        Limbs and indices: of the plan and of one result.
+    buffers : int
+        Messages on their way, and tables.
+    work : int
+        Limbs and residues of P', and products.
+    total : int
+        All of these.
+    n_passes : int
+        How often residues of a panel of P are made; 1 when memory is ample.
+    """
+
+    window: int
+    results: int
+    buffers: int
+    work: int
+    total: int
+    n_passes: int
+
+
+def result_bytes(n_local: int, basis: PrimeBasis) -> int:
+    """Limbs and indices of a rank's elements: the reduce-scatter's and one result's."""
+    return 2 * n_local * (8 * basis.n_limbs + 16)
+
+
 def estimate(
     n: int,
     precision: int,
@@ -70,21 +105,26 @@ def estimate(
     nodes: int,
     memory: int | None,
     entry_bits: int | None,
-    buffer_bytes: int,
+    **q_options: Any,
 ) -> Estimate:
     """See `GramPlan.estimate`."""
     n, precision = checked_sizes(n, precision)
-    rows, ranks = checked_number("rows", rows, 0, 2**40), checked_number("ranks", ranks, 1, 2**31)
-    nodes = checked_number("nodes", nodes, 1, 2**31)
+    rows, ranks = checked_number("rows", rows, 0, 2**40), checked_number("ranks", ranks, 1, 2**20)
+    nodes = checked_number("nodes", nodes, 1, 2**20)
     memory = None if memory is None else checked_number("memory", memory, 1, 2**62)
     bits, n_limbs = normalized_bits(precision), normalized_limbs(precision)
     if entry_bits is not None:
         entry_bits = checked_number("entry_bits", entry_bits, 1, MAX_BITS)
-        bits, n_limbs = 2 * entry_bits + rows.bit_length(), entry_bits // 64 + 1
+        bits, n_limbs = 2 * entry_bits + (nodes * rows).bit_length(), entry_bits // 64 + 1
     basis = PrimeBasis(bits)
-    fixed = fixed_bytes(basis, n, ranks, nodes, buffer_bytes)
-    room = available(memory, sum(fixed), ranks, Blocks(1, 1, 1).n_bytes(basis, n, n_limbs, ranks))
+    q = QReduceScatter.estimate(n, basis, np.repeat(np.arange(nodes), ranks), **q_options)
+    results = np.array([result_bytes(int(k), basis) for k in q.n_local]).reshape(nodes, ranks).sum(axis=1)
+    held = q.rank_bytes.reshape(nodes, ranks).sum(axis=1)
+    largest = int((results + held).argmax())
+    fixed, result = int((results + held)[largest]), int(results[largest])
+    room = available(memory, fixed, ranks, Blocks(1, 1, 1).n_bytes(basis, n, n_limbs, ranks))
     blocks = plan_blocks(basis, rows, n, n_limbs, ranks, room)
     assert blocks is not None
     work = blocks.n_bytes(basis, n, n_limbs, ranks)
-    return Estimate(*fixed, work, sum(fixed) + work, blocks.n_passes(rows, n))
+    buffers = int(held[largest]) - q.window_bytes
+    return Estimate(q.window_bytes, result, buffers, work, fixed + work, blocks.n_passes(rows, n))

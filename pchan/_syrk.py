@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py import MPI
 
 from ._blocks import Blocks, plan_blocks, tiles
 from ._core import Team
@@ -44,19 +45,26 @@ class _OtherRank(Exception):
     """Another rank of the node has an error; it tells."""
 
 
-class Work:
-    """A node's working memory: counts of rows, then limbs, left and right residues.
+def node_numbers(comm: MPI.Intracomm, node_comm: int | None, mine: int) -> list[int]:
+    """One number of each rank of the node.  Collective over `comm`."""
+    work = Work(comm, node_comm, 0)
+    return work.gather(mine)
 
-    Made collectively; `n_bytes` is what all ranks of the node may use, their products included.
+
+class Work:
+    """A node's working memory, and what its ranks need to share out tasks.
+
+    Made collectively over `comm`, with the handle of the node's communicator or None; `n_bytes` is what all ranks
+    of the node may use, their products included.
     """
 
-    def __init__(self, comm: int, node_comm: int | None, n_bytes: int, ranks: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, node_comm: int | None, n_bytes: int) -> None:
         self.n_bytes = n_bytes
-        self._team = Team(comm, node_comm, n_bytes + 8 * ranks)
+        self._team = Team(comm.handle, node_comm, n_bytes + 8 * comm.size)
         self.rank, self.ranks = self._team.node_rank, self._team.node_size
         memory = np.asarray(memoryview(self._team))
-        self.area = memory[: n_bytes // 8 * 8]
-        self._counts = memory[n_bytes // 8 * 8 :][: 8 * ranks].view(np.int64)
+        self.area = memory[8 * comm.size :][: n_bytes // 8 * 8]
+        self._numbers = memory[: 8 * self.ranks].view(np.int64)
         self._ticket: int | None = None  # drawn, but not used yet
         self._n_dealt = 0
 
@@ -71,14 +79,13 @@ class Work:
         if not self._team.all(error is None):
             raise error if error is not None else _OtherRank
 
-    def row_counts(self, k: int) -> list[int]:
-        """k of each rank of the node.  Collective over the node."""
+    def gather(self, mine: int) -> list[int]:
+        """A number of each rank of the node.  Collective over the node."""
         with self.together():
-            self._counts[self.rank] = k
-        counts = [int(count) for count in self._counts]
-        with self.together():
-            pass
-        return counts
+            self._numbers[self.rank] = mine
+        numbers = [int(number) for number in self._numbers]
+        with self.together():  # before anybody writes the next one
+            return numbers
 
     def deal(self, n_tasks: int) -> Iterator[int]:
         """This rank's share of tasks 0, 1, ..., n_tasks - 1.  All ranks of the node deal the same tasks."""
@@ -114,7 +121,7 @@ class Products:
     def add(self, k: int, fill: Fill) -> None:
         """Local to the node, on all ranks of which it is called; returns silently where only another one fails."""
         with contextlib.suppress(_OtherRank):
-            counts = self._work.row_counts(k)
+            counts = self._work.gather(k)
             self._plan(sum(counts))
             first = sum(counts[: self._work.rank])
             for begin in range(0, sum(counts), self.blocks.rows):

@@ -13,15 +13,24 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ._blocks import Blocks, Estimate, fixed_bytes
+from ._blocks import Blocks
 from ._collective import agree_equal, agreed
-from ._core import Team
 from ._exact import Divisors, Exact, Scale
 from ._numbers import convert
 from ._quantize import column_norms, exact_scale, total_rows
 from ._result import Gram, ScaledQ
-from ._sizes import available, checked_number, checked_sizes, estimate, flag, normalized_bits, normalized_limbs
-from ._syrk import Clock, Fill, Products, Progress, Work, one_blas_thread
+from ._sizes import (
+    Estimate,
+    available,
+    checked_number,
+    checked_sizes,
+    estimate,
+    flag,
+    normalized_bits,
+    normalized_limbs,
+    result_bytes,
+)
+from ._syrk import Clock, Fill, Products, Progress, Work, node_numbers, one_blas_thread
 from .basis import PrimeBasis
 from .errors import StateError, check_running
 from .layout import Layout
@@ -135,7 +144,7 @@ class GramPlan:
         agree_equal(comm, same, "GramPlan")
         self.comm, self.n, self.precision = comm, n, precision
         self.normalize, self.rounding = normalize, rounding
-        self._memory, self._progress, self._buffer_bytes = memory, progress, buffer_bytes
+        self._memory, self._progress = memory, progress
         self._q_options = {
             "layout": layout,
             "node_comm": node_comm,
@@ -159,13 +168,15 @@ class GramPlan:
         nodes: int = 1,
         memory: int | None = None,
         entry_bits: int | None = None,
+        layout: Layout | None = None,
+        strategy: str = "residues",
         buffer_bytes: int = 64 << 20,
     ) -> Estimate:
         """Bytes that one of `nodes` equal nodes will use, P and its limbs apart.  Local; nothing is allocated.
 
         Parameters
         ----------
-        n, precision, memory, buffer_bytes
+        n, precision, memory, layout, strategy, buffer_bytes
             As for the plan.
         rows : int
             Rows of P on this node.
@@ -179,7 +190,8 @@ class GramPlan:
         TypeError, ValueError
             Also when `memory` is too little; the message says what is needed.
         """
-        return estimate(n, precision, rows, ranks, nodes, memory, entry_bits, buffer_bytes)
+        options: dict[str, Any] = {"layout": layout, "strategy": strategy, "buffer_bytes": buffer_bytes}
+        return estimate(n, precision, rows, ranks, nodes, memory, entry_bits, **options)
 
     def __call__(self, P: Any, *, scale_bits: int | None = None) -> Gram:
         """Q of new rows.  Collective over the plan's communicator.  Earlier results stay valid.
@@ -268,12 +280,12 @@ class GramPlan:
         basis = PrimeBasis(bits)
         q = QReduceScatter(self.comm, self.n, basis, **self._q_options)  # also checks node_comm
         try:
-            ranks = Team(self.comm.handle, self._node_handle, 0).node_size
+            mine = int(q.stats["bytes_held"]) + result_bytes(len(q.rows), basis)
+            everyone = node_numbers(self.comm, self._node_handle, mine)
             with agreed(self.comm):
-                fixed = sum(fixed_bytes(basis, self.n, ranks, q.n_nodes, self._buffer_bytes))
-                least = Blocks(1, 1, 1).n_bytes(basis, self.n, n_limbs, ranks)
-                room = available(self._memory, fixed, ranks, least)
-            self._work = Work(self.comm.handle, self._node_handle, room, ranks)
+                least = Blocks(1, 1, 1).n_bytes(basis, self.n, n_limbs, len(everyone))
+                room = available(self._memory, sum(everyone), len(everyone), least)
+            self._work = Work(self.comm, self._node_handle, room)
         except BaseException:
             q.free()
             raise

@@ -55,6 +55,27 @@ def test_too_little_memory_is_an_error_that_tells_how_much(comm):
         pchan.gram(integers()[comm.rank :: comm.size], comm, BITS, normalize=False, memory=1000)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_estimate_knows_every_strategy_and_several_nodes(comm, strategy, normalize):
+    """The least memory that it names is the least that a plan takes."""
+    if comm.size % 2:
+        pytest.skip("one rank" if comm.size == 1 else "Test requires 2 MPI or 4")
+    options = {"strategy": strategy, "layout": pchan.PackedRows(), "buffer_bytes": 300}
+    entry_bits = None if normalize else 160
+    with pytest.raises(ValueError, match="too few") as caught:
+        shape = {"rows": 5, "ranks": comm.size // 2, "nodes": 2, "entry_bits": entry_bits}
+        pchan.GramPlan.estimate(N, BITS, memory=1, **shape, **options)
+    least = int(re.search(r"at least (\d+)", str(caught.value)).group(1))
+    node_comm, rows = comm.Split(comm.rank % 2), integers(10)
+    rows[0][0] = 2**160 - 1
+    mine = rows[comm.rank :: comm.size]
+    pchan.gram(mine, comm, BITS, memory=least, node_comm=node_comm, normalize=normalize, **options)
+    with pytest.raises(ValueError, match=f"at least {least} are needed"):
+        pchan.gram(mine, comm, BITS, memory=least - 1, node_comm=node_comm, normalize=normalize, **options)
+    node_comm.Free()
+
+
 @pytest.mark.parametrize("ranks", [1, 7, 128])
 @pytest.mark.parametrize(("k", "n"), [(0, 1), (1, 1), (5, 3), (400, 200), (20_000, 30), (3000, 1500)])
 def test_blocks_fit_and_more_memory_is_never_slower(k, n, ranks):
@@ -94,7 +115,7 @@ def test_every_division_into_nodes(comm, strategy, normalize):
 
 
 def test_tasks_are_dealt_once_each_and_by_speed(comm):
-    work = Work(comm.handle, None, 4096, comm.size)
+    work = Work(comm, None, 4096)
     for n_tasks in (0, 1, 40):
         mine = []
         with work.together():
