@@ -181,7 +181,7 @@ class GramPlan:
         rows : int
             Rows of P on this node.
         ranks : int
-            Ranks of this node.
+            Ranks of a node, consecutive ones.
         entry_bits : int, optional
             For normalize=False: abs(entry) < 2**entry_bits, over the common denominator.
 

@@ -67,7 +67,7 @@ def test_estimate_knows_every_strategy_and_several_nodes(comm, strategy, normali
         shape = {"rows": 5, "ranks": comm.size // 2, "nodes": 2, "entry_bits": entry_bits}
         pchan.GramPlan.estimate(N, BITS, memory=1, **shape, **options)
     least = int(re.search(r"at least (\d+)", str(caught.value)).group(1))
-    node_comm, rows = comm.Split(comm.rank % 2), integers(10)
+    node_comm, rows = comm.Split(comm.rank // (comm.size // 2)), integers(10)
     rows[0][0] = 2**160 - 1
     mine = rows[comm.rank :: comm.size]
     pchan.gram(mine, comm, BITS, memory=least, node_comm=node_comm, normalize=normalize, **options)
