@@ -129,15 +129,22 @@ class Nonblocking:
 class Channel:
     """pchan from Python."""
 
-    def __init__(self, setting: Setting, connect: bool = False, one_call: bool = True) -> None:
+    def __init__(
+        self, setting: Setting, connect: bool = False, shared: bool = False, one_call: bool = True
+    ) -> None:
         s = setting
+        if shared:  # as setting_for, in node-shared memory
+            out, into = (pchan.empty(s.comm, a.shape, a.dtype) for a in (s.out, s.into))
+            out[:] = s.out
+            s = s._replace(out=out, into=into)
+        self.into = s.into
         self.one_call = one_call
         self.channel = pchan.Channel(s.comm)
         for tag, out, into in s.pairs():
             self.channel.recv_init(into, s.left, tag)
             self.channel.send_init(out, s.right, tag)
         if connect:
-            self.channel.connect()  # type: ignore[attr-defined,unused-ignore]
+            self.channel.connect()
 
     def run(self, n_cycles: int) -> int:
         if self.one_call:
@@ -180,8 +187,10 @@ SYSTEMS: dict[str, Entry] = {
         "pchan 2 calls", lambda s: Channel(s, one_call=False), "pchan from Python: start(), wait()"
     ),
     "pchan_core": Entry("pchan in C", lambda s: CLoop(s, "pchan"), "C: pchan_channel_start, pchan_channel_wait"),
-}
-if hasattr(pchan.Channel, "connect"):
-    SYSTEMS["pchan_connected"] = Entry(
+    "pchan_connected": Entry(
         "connected", lambda s: Channel(s, connect=True), "pchan from Python after connect(): exchange()"
-    )
+    ),
+    "pchan_shared": Entry(
+        "empty", lambda s: Channel(s, connect=True, shared=True), "the same on arrays from pchan.empty"
+    ),
+}

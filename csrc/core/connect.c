@@ -52,9 +52,15 @@ static pchan_status make_memory(pch_negotiation *g, pchan_error *err)
         mine += (int64_t)bytes;
     }
     MPI_Comm node = g->channel->entry->node;
-    pchan_status status;
-    PCH_TRY(PCH_MPI(MPI_Scan(&mine, &end, 1, MPI_INT64_T, MPI_SUM, node), "MPI_Scan", err));
-    PCH_TRY(PCH_MPI(MPI_Allreduce(&end, &total, 1, MPI_INT64_T, MPI_MAX, node), "MPI_Allreduce", err));
+    int node_rank, node_size;
+    MPI_Comm_rank(node, &node_rank);
+    MPI_Comm_size(node, &node_size);
+    int code = MPI_Allgather(&mine, 1, MPI_INT64_T, g->node_bytes, 1, MPI_INT64_T, node);
+    if (code != MPI_SUCCESS) return pch_fail_mpi(err, code, "connect: MPI_Allgather");
+    for (int r = 0; r < node_size; r++) {
+        total += g->node_bytes[r];
+        if (r <= node_rank) end = total;
+    }
     if (total == 0) return PCHAN_OK;
     total += PCH_LINE; /* the token */
     if (pch_share(node, total, false, &g->connection->mapping, NULL) != PCHAN_OK) return PCHAN_OK;
@@ -66,8 +72,7 @@ static pchan_status make_memory(pch_negotiation *g, pchan_error *err)
         g->peers[p].reply.offset = bytes ? offset : -1;
         offset += (int64_t)bytes;
     }
-done:
-    return status;
+    return PCHAN_OK;
 }
 
 /* ---- what this rank tells each peer ---- */
@@ -315,15 +320,16 @@ static void roll_back(pch_negotiation *g)
 static pchan_status negotiate(pch_negotiation *g, pchan_status status, pchan_error *own, pchan_error *err)
 {
     if (status == PCHAN_OK) status = pch_negotiation_begin(g, own);
-    PCH_TRY(pch_agree(g->wire, status, own, err));
-    status = pch_negotiation_exchange(g, own);
+    if (status != PCHAN_OK) g->n_peers = 0; /* takes part without a table */
+    pchan_error lost;
+    pchan_status talk = pch_negotiation_exchange(g, status == PCHAN_OK ? own : &lost);
+    if (status == PCHAN_OK) status = talk;
     if (status == PCHAN_OK) status = pch_negotiation_pair(g, own);
     PCH_TRY(pch_negotiation_agree(g, status, own, err));
     /* from here on every rank goes through all steps, so that nobody waits for it */
     status = make_memory(g, own);
     if (status == PCHAN_OK) status = prepare_replies(g, own);
-    pchan_error lost;
-    pchan_status talk = pch_negotiation_reply(g, status == PCHAN_OK ? own : &lost);
+    talk = pch_negotiation_reply(g, status == PCHAN_OK ? own : &lost);
     if (status == PCHAN_OK) status = talk;
     if (status == PCHAN_OK) status = lay_out(g, own);
     PCH_TRY(pch_agree(g->wire, status, own, err));

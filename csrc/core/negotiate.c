@@ -151,8 +151,10 @@ static void write_messages(pch_negotiation *g, const pch_row *rows, int n)
 pchan_status pch_negotiation_begin(pch_negotiation *g, pchan_error *err)
 {
     pch_row *rows = NULL;
-    int n_rows = 0;
+    int n_rows = 0, node_size;
     pchan_status status;
+    MPI_Comm_size(g->channel->entry->node, &node_size);
+    PCH_TRY(PCH_ALLOC(g->node_bytes, (size_t)node_size, err));
     PCH_TRY(make_rows(g, &rows, &n_rows, err));
     pch_rows_sort(rows, (size_t)n_rows);
     int n_peers = count_peers(rows, n_rows);
@@ -390,6 +392,7 @@ void pch_negotiation_end(pch_negotiation *g)
     }
     pch_free(g->peers);
     pch_free(g->messages);
+    pch_free(g->node_bytes);
     pch_free(g->talk);
     pch_free(g->requests);
 }

@@ -38,7 +38,8 @@ typedef struct pch_negotiation {
     int n_peers;
     pch_peer *peers; /* by rank */
     unsigned char *messages;
-    MPI_Request *talk; /* [2 n_peers] */
+    int64_t *node_bytes; /* [ranks of the node] */
+    MPI_Request *talk;   /* [2 n_peers] */
     pch_faults faults;
     pch_connection *connection; /* in the making */
     MPI_Request *requests;      /* [operations] in the making */

@@ -26,6 +26,8 @@ typedef struct offer { /* from the first rank to the others */
     int fd; /* -1: a named file */
     char name[NAME_BYTES];
     uint64_t token[TOKEN_WORDS];
+    pchan_status status; /* anything but OK: there is nothing to offer, for this reason */
+    char reason[256];
 } offer;
 
 typedef struct header { /* start of the mapping */
@@ -114,9 +116,14 @@ static pchan_status share(MPI_Comm node, int64_t bytes, bool named, void **mappi
     if (rank == 0) {
         status = make_file(named, &o, &fd, &own);
         if (status == PCHAN_OK) status = map_file(&o, fd, true, mapping, &own);
+        o.status = status;
+        snprintf(o.reason, sizeof o.reason, "%.255s", own.message);
     }
-    PCH_TRY(pch_agree(node, status, &own, err));
     PCH_TRY(PCH_MPI(MPI_Bcast(&o, (int)sizeof o, MPI_BYTE, 0, node), "MPI_Bcast", err));
+    if (o.status != PCHAN_OK) {
+        status = pch_fail(err, o.status, "%s%s", rank == 0 ? "" : "rank 0: ", o.reason);
+        goto done;
+    }
     if (rank != 0) {
         status = open_file(&o, &fd, &own);
         if (status == PCHAN_OK) status = map_file(&o, fd, false, mapping, &own);
