@@ -206,6 +206,33 @@ def test_test_loops_move_other_channels(comm, transport):  # noqa: F811
     b[0].free()
 
 
+@pytest.mark.parametrize("strategy", ["residues", "restored", "ring", "mpi", "gather"])
+def test_a_channel_wait_moves_a_reduce_scatter(comm, transport, strategy):  # noqa: F811
+    """Rank 0 waits for the channel first, the others for the reduce-scatter, which needs rank 0."""
+    if transport.name not in ("off", "auto"):
+        return  # two will do
+    n, basis = 30, pchan.PrimeBasis(200)
+    node = comm.Split(comm.rank)
+    tile = basis.residues(np.array([[comm.rank + i + j for j in range(n)] for i in range(n)], dtype=object))
+    with pchan.QReduceScatter(comm, n, basis, node_comm=node, strategy=strategy, buffer_bytes=4000) as q:
+        ch, out, into = make(comm, transport)
+        for cycle in range(2):
+            q.add(0, 0, tile)
+            fill(out, comm.rank + cycle)
+            q.start()
+            if comm.rank == 0:
+                ch.exchange(timeout=60)
+                q.wait(60)
+            else:
+                q.wait(60)
+                ch.exchange(timeout=60)
+            check(into, (comm.rank - 1) % comm.size + cycle)
+            want = [sum(r + i + j for r in range(comm.size)) for i, j in zip(q.rows, q.cols, strict=True)]
+            assert list(pchan.limbs_to_ints(q.limbs)) == want
+        ch.free()
+    node.Free()
+
+
 def test_two_threads_with_a_channel_each(comm, transport):  # noqa: F811
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         pytest.skip("needs MPI_THREAD_MULTIPLE")

@@ -255,12 +255,13 @@ static pchan_status poll(pchan_channel *channel, bool *finished, pchan_error *er
     return PCHAN_OK;
 }
 
-/* A wait in vain lets everything else in this process move: other channels, and MPI. */
+/* A wait in vain lets everything else in this process move: other channels, reduce-scatters, and MPI. */
 static void be_patient(pchan_channel *channel, bool sleepy)
 {
     enum { POLLS_PER_ROUND = 32 };
     if (++channel->idle_polls % POLLS_PER_ROUND && !sleepy) return;
     pch_connections_move(channel->connection);
+    pch_qreduces_move(NULL);
     int flag;
     if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
 }

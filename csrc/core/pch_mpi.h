@@ -109,6 +109,10 @@ void pch_backoff_init(pch_backoff *backoff, int64_t spin_ns, int64_t timeout_ns)
 void pch_backoff_resume(pch_backoff *backoff, int64_t timeout_ns);
 bool pch_backoff_next(pch_backoff *backoff);
 
+/* qreduce.c: moves all active reduce-scatters but `own` (NULL: none), for whoever waits in vain for something
+ * else. */
+void pch_qreduces_move(const pchan_qreduce *own);
+
 /* ---- datatype.c ---- */
 
 /* MPI's counts are int: more elements than this travel as one element of a datatype made of pieces.

@@ -137,9 +137,9 @@ done:
     return status;
 }
 
-static void progress_others(const pchan_qreduce *q)
+void pch_qreduces_move(const pchan_qreduce *q)
 {
-    if (pthread_mutex_trylock(&list_lock) != 0) return;
+    if (pthread_mutex_trylock(&list_lock) != 0) return; /* another thread is at it, or we are already */
     for (pchan_qreduce *other = active_list; other; other = other->next_active) {
         if (other == q || other->failure.status != PCHAN_OK) continue;
         int inside = PCH_FREE;
@@ -229,7 +229,7 @@ static pchan_status advance(pchan_qreduce *q, int64_t budget_ns, pchan_error *er
         }
         pchan_status status = progress(q, err);
         if (status != PCHAN_OK || q->phase == PCH_FINISHED) return status;
-        progress_others(q);
+        pch_qreduces_move(q);
     } while (budget_ns != 0 && pch_backoff_next(&backoff));
     return PCHAN_OK;
 }
