@@ -57,31 +57,29 @@ static int64_t at_most(int64_t n, int64_t limit)
     return n < limit ? n : limit;
 }
 
+/* The same on all ranks, because connect is collective: those of the longest slice that travels. */
+static int64_t count_rounds(const pchan_qreduce *q, int64_t chunk)
+{
+    int64_t longest = 0;
+    for (int o = 0; o < q->size && q->n_nodes > 1; o++) {
+        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
+    }
+    return (longest + chunk - 1) / chunk;
+}
+
 static pchan_status residues_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err)
 {
     int node = q->node_of[q->rank];
-    int64_t chunk = chunk_elements(q), longest = q->n_nodes > 1 ? q->n_local : 0;
+    int64_t chunk = chunk_elements(q), n_rounds = count_rounds(q, chunk);
     for (int o = 0; o < q->size; o++) {
         if (q->node_of[o] == node || !pch_contributes(q, o)) continue;
-        int64_t n = pch_layout_n_owned(q->layout, o);
-        figures->bytes_sent += pch_words_bytes(q, n);
-        if (n > longest) longest = n;
+        figures->bytes_sent += pch_words_bytes(q, pch_layout_n_owned(q->layout, o));
     }
     figures->bytes_held += pch_words_bytes(q, at_most(q->n_local, chunk)) * IN_FLIGHT * (q->n_nodes - 1);
-    int64_t n_rounds = (longest + chunk - 1) / chunk;
     if (n_rounds <= MAX_ROUNDS) return PCHAN_OK;
     return pch_fail(err, PCHAN_ERR_ARG,
                     "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
                     (long long)q->buffer_bytes, (long long)n_rounds);
-}
-
-static int count_rounds(const pchan_qreduce *q, const residues_plan *plan)
-{
-    int64_t longest = plan->n_recvs ? q->n_local : 0;
-    for (int s = 0; s < plan->n_sends; s++) {
-        if (plan->sends[s].n > longest) longest = plan->sends[s].n;
-    }
-    return (int)((longest + plan->chunk - 1) / plan->chunk);
 }
 
 /* Chunk k of a slice of n elements. */
@@ -119,7 +117,25 @@ done:
     return status;
 }
 
-static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
+/* Between nodes that are one machine in truth, messages need no MPI; connect finds the way. It is collective and
+ * costs a few messages per round. */
+static pchan_status connect_rounds(pchan_qreduce *q, residues_plan *plan, pchan_error *err)
+{
+    enum { MOST_CONNECTED = 64 };
+    int n_here = 1, other_node_here;
+    pchan_status status;
+    PCH_TRY(pch_comm_node(q->entry, err));
+    MPI_Comm_size(q->entry->node, &n_here);
+    other_node_here = n_here > q->node_size;
+    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &other_node_here, 1, MPI_INT, MPI_MAX, q->comm), "MPI_Allreduce",
+                    err));
+    if (!other_node_here || plan->n_rounds > MOST_CONNECTED) return PCHAN_OK;
+    for (int k = 0; k < plan->n_rounds; k++) PCH_TRY(pchan_channel_connect(plan->rounds[k], err));
+done:
+    return status;
+}
+
+static pchan_status make_plan(pchan_qreduce *q, pchan_error *err)
 {
     residues_plan *plan;
     pchan_status status;
@@ -129,7 +145,7 @@ static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
     PCH_TRY(PCH_ALLOC(plan->sources, (size_t)q->n_nodes, err));
     find_transfers(q, plan);
     plan->chunk = chunk_elements(q);
-    plan->n_rounds = count_rounds(q, plan);
+    plan->n_rounds = (int)count_rounds(q, plan->chunk);
     plan->buffer_elements = at_most(q->n_local, plan->chunk);
     size_t n = (size_t)(IN_FLIGHT * plan->n_recvs) * (size_t)plan->buffer_elements * (size_t)q->basis->n_words;
     PCH_TRY(PCH_ALLOC(plan->buffers, n, err));
@@ -138,6 +154,13 @@ static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
     q->stats.bytes_held += (int64_t)(n * sizeof(uint64_t));
 done:
     return status;
+}
+
+static pchan_status residues_create(pchan_qreduce *q, pchan_error *err)
+{
+    pchan_error own = {0};
+    pchan_status status = pch_agree(q->comm, make_plan(q, &own), &own, err);
+    return status == PCHAN_OK ? connect_rounds(q, q->plan, err) : status;
 }
 
 static pchan_status residues_begin(pchan_qreduce *q, pchan_error *err)
