@@ -63,6 +63,19 @@ int array_from_object(PyObject *object, Py_buffer *view, pchan_array *array);
 /* A C-contiguous buffer of uint64 (format 'L' or 'Q', native order) of exactly n_items. */
 int limbs_from_object(PyObject *object, int writable, Py_ssize_t n_items, const char *name, Py_buffer *view);
 
+/* figures.c: as convert.c. */
+
+/* (kind, grid rows, grid columns, block, owners int32[n (n + 1) / 2] or None) into *layout, whose owners live
+ * until PyBuffer_Release(view), which is due also when there are none. */
+int layout_from_object(PyObject *object, long long n, pchan_layout *layout, Py_buffer *view);
+
+/* A new dict of stats. */
+PyObject *dict_from_stats(const pchan_qreduce_stats *stats);
+
+/* The method _estimate(n, basis, layout, strategy, buffer_bytes, nodes int32[n_ranks], figures int64[n_ranks][4]).
+ */
+PyObject *estimate_into(PyObject *type, PyObject *args);
+
 /* The basis inside a _core.Basis; NULL and TypeError for anything else. Borrowed. */
 const pchan_basis *basis_from_object(PyObject *object);
 

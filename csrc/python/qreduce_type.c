@@ -6,7 +6,6 @@
 #include "pchan_python.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 enum { SLICE_NS = 20000000 };
 
@@ -40,28 +39,6 @@ static pchan_qreduce *living(PyObject *object, const char *what)
 static int n_limbs_of(const QReduceObject *self)
 {
     return pchan_basis_n_limbs(basis_from_object(self->basis));
-}
-
-/* (kind, grid rows, grid columns, block, owners or None) into options->layout. The view holds owners until
- * released. */
-static int layout_from_object(PyObject *object, long long n, pchan_layout *layout, Py_buffer *view)
-{
-    int kind;
-    PyObject *owners;
-    view->obj = NULL;
-    if (!PyArg_ParseTuple(object, "iiiiO", &kind, &layout->grid_rows, &layout->grid_cols, &layout->block, &owners))
-        return -1;
-    layout->kind = (pchan_layout_kind)kind;
-    if (owners == Py_None) return 0;
-    if (PyObject_GetBuffer(owners, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) return -1;
-    if (view->itemsize == 4 && view->format && !strcmp(view->format, "i") && n >= 1 && n < 1LL << 31 &&
-        view->len / 4 == n * (n + 1) / 2) {
-        layout->owners = view->buf;
-        return 0;
-    }
-    PyBuffer_Release(view);
-    PyErr_SetString(PyExc_ValueError, "layout: owners must be an int32 array of n (n + 1) / 2");
-    return -1;
 }
 
 static PyObject *qreduce_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -244,15 +221,6 @@ static PyObject *qreduce_owned(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *stats_dict(const pchan_qreduce_stats *s)
-{
-    return Py_BuildValue("{sdsdsdsdsdsLsLsLss}", "add_s", 1e-9 * (double)s->add_ns, "pack_s",
-                         1e-9 * (double)s->pack_ns, "exchange_s", 1e-9 * (double)s->exchange_ns, "accumulate_s",
-                         1e-9 * (double)s->accumulate_ns, "restore_s", 1e-9 * (double)s->restore_ns, "bytes_sent",
-                         (long long)s->bytes_sent, "bytes_held", (long long)s->bytes_held, "n_local",
-                         (long long)s->n_local, "kernel", pchan_kernel_name());
-}
-
 static PyObject *qreduce_stats(PyObject *object, void *unused)
 {
     (void)unused;
@@ -260,7 +228,7 @@ static PyObject *qreduce_stats(PyObject *object, void *unused)
     pchan_qreduce_stats s;
     if (!q) return NULL;
     pchan_qreduce_get_stats(q, &s);
-    return stats_dict(&s);
+    return dict_from_stats(&s);
 }
 
 static PyObject *qreduce_all_stats(PyObject *object, PyObject *args)
@@ -277,7 +245,7 @@ static PyObject *qreduce_all_stats(PyObject *object, PyObject *args)
     int n = self->rank == root ? self->size : 0;
     PyObject *list = status == PCHAN_OK ? PyList_New(n) : fail(object, &err);
     for (int r = 0; list && r < n; r++) {
-        PyObject *item = stats_dict(&all[r]);
+        PyObject *item = dict_from_stats(&all[r]);
         if (!item) Py_CLEAR(list);
         if (item) PyList_SET_ITEM(list, r, item);
     }
@@ -294,39 +262,6 @@ static PyObject *qreduce_flip_bit(PyObject *object, PyObject *args)
     if (!q || !PyArg_ParseTuple(args, "LLii", &i, &j, &word, &bit)) return NULL;
     if (pchan_qreduce_flip_bit(q, i, j, word, bit, &err) != PCHAN_OK) return fail(object, &err);
     Py_RETURN_NONE;
-}
-
-/* estimate(n, basis, layout, strategy, buffer_bytes, nodes int32[n_ranks], figures int64[n_ranks][4]) */
-static PyObject *qreduce_estimate(PyObject *type, PyObject *args)
-{
-    PyObject *basis_object, *layout, *nodes_object, *figures_object;
-    long long n, buffer_bytes;
-    Py_buffer owners = {0}, nodes = {0}, figures = {0};
-    pchan_qreduce_options options = {0};
-    pchan_error err;
-    if (!PyArg_ParseTuple(args, "LOOsLOO", &n, &basis_object, &layout, &options.strategy, &buffer_bytes,
-                          &nodes_object, &figures_object)) {
-        return NULL;
-    }
-    options.buffer_bytes = buffer_bytes;
-    const pchan_basis *basis = basis_from_object(basis_object);
-    PyObject *result = NULL;
-    if (!basis || layout_from_object(layout, n, &options.layout, &owners) < 0) return NULL;
-    if (PyObject_GetBuffer(nodes_object, &nodes, PyBUF_C_CONTIGUOUS) < 0) goto done;
-    if (PyObject_GetBuffer(figures_object, &figures, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) goto done;
-    int n_ranks = (int)(nodes.len / (Py_ssize_t)sizeof(int));
-    if (figures.len != n_ranks * (Py_ssize_t)sizeof(pchan_qreduce_figures)) {
-        PyErr_SetString(PyExc_ValueError, "estimate: figures must be int64[n_ranks][4]");
-    } else if (pchan_qreduce_estimate(n, basis, &options, n_ranks, nodes.buf, figures.buf, &err) != PCHAN_OK) {
-        raise_error(state_of((PyTypeObject *)type), &err);
-    } else {
-        result = Py_NewRef(Py_None);
-    }
-done:
-    if (figures.obj) PyBuffer_Release(&figures);
-    if (nodes.obj) PyBuffer_Release(&nodes);
-    PyBuffer_Release(&owners);
-    return result;
 }
 
 static PyObject *qreduce_active(PyObject *object, void *unused)
@@ -420,7 +355,7 @@ static PyMethodDef qreduce_methods[] = {
     {"_all_stats", qreduce_all_stats, METH_VARARGS, "_all_stats(root)\n--\n\nstats of every rank, at root."},
     {"_flip_bit", qreduce_flip_bit, METH_VARARGS,
      "_flip_bit(i, j, word, bit)\n--\n\nFor tests: damages an element in the window."},
-    {"_estimate", qreduce_estimate, METH_VARARGS | METH_CLASS, "Figures of a plan on paper, into an array."},
+    {"_estimate", estimate_into, METH_VARARGS | METH_CLASS, "Figures of a plan on paper, into an array."},
     {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
     {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},
     {"free", qreduce_free, METH_NOARGS,
