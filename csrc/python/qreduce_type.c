@@ -355,7 +355,9 @@ static PyMethodDef qreduce_methods[] = {
     {"_all_stats", qreduce_all_stats, METH_VARARGS, "_all_stats(root)\n--\n\nstats of every rank, at root."},
     {"_flip_bit", qreduce_flip_bit, METH_VARARGS,
      "_flip_bit(i, j, word, bit)\n--\n\nFor tests: damages an element in the window."},
-    {"_estimate", estimate_into, METH_VARARGS | METH_CLASS, "Figures of a plan on paper, into an array."},
+    {"_estimate", estimate_into, METH_VARARGS | METH_CLASS,
+     "_estimate(n, basis, layout, strategy, buffer_bytes, nodes, figures, /)\n--\n\n"
+     "Figures of a plan on paper, into an array."},
     {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
     {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},
     {"free", qreduce_free, METH_NOARGS,
