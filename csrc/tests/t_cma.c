@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ static pid_t spawn(void)
     pid_t pid = fork();
     CHECK(pid >= 0, "fork: %s", strerror(errno));
     if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when a check fails */
         for (size_t k = 0; k < BYTES; k++) own[k] = (unsigned char)(k * 31 + k / 256);
         if (write(there[1], "", 1) != 1) _exit(1);
         for (;;) pause();
