@@ -58,7 +58,7 @@ static void find_runs(pchan_channel *channel)
     channel->n_runs = 0;
     channel->last_recv = -1;
     find_runs_of(channel, PCHAN_RECV);
-    if (channel->n_runs) {
+    if (channel->n_runs && channel->n_real > 2) { /* two requests are looked at as fast as one */
         const pch_run *last = &channel->runs[channel->n_runs - 1];
         channel->last_recv = last->first + last->count - 1;
         channel->last_status = blank_status(&channel->operations[channel->last_recv]);
