@@ -9,7 +9,7 @@
 enum { MAX_DIMS = 64 };
 
 /* For these sizes the C library copies by `rep movsb`, which takes 15 to 20 times as long on AMD's processors
- * when the target lies a few bytes after the source modulo 4096 (benchmarks/c/copy_alignment.c). */
+ * when the target lies a few bytes after the source modulo 4096. */
 enum { REP_MOVSB_FROM = 1024, REP_MOVSB_TO = 8 << 20, PAGE = 4096 };
 
 static bool movsb_is_slow(const void *to, const void *from, size_t n)

@@ -263,7 +263,7 @@ static void be_patient(pchan_channel *channel, bool sleepy)
     pch_connections_move(channel->connection);
     pch_qreduces_move(NULL);
     int flag;
-    if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+    if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 }
 
 /* The cycle is over: reports the first operation that failed. */
