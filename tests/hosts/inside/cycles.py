@@ -1,6 +1,6 @@
-"""Cycles with checked values until the test says stop: python cycles.py FOLDER [--qreduce] [--timeout S] [--once] [--kill RANK]
+"""Cycles with checked values until the test says stop: python cycles.py FOLDER [--plain | --qreduce] [--timeout S] [--once] [--kill RANK]
 
-Channel: a short and a long message between any two ranks. With --timeout, waits are repeated until they end; with --once
+Channel: a short and a long message between any two ranks, connected unless --plain. With --timeout, waits are repeated until they end; with --once
 the first WaitTimeout is written to FOLDER and the rank stays where it is. --qreduce: QReduceScatter instead.
 
 FOLDER/progress has each rank's number of finished cycles. FOLDER/stop ends all ranks after the same cycle, for
@@ -32,14 +32,14 @@ def values(source, dest, k, cycle, stop):
 class Messages:
     """All ranks to all ranks."""
 
-    def __init__(self):
+    def __init__(self, options):
         self.pairs = [(peer, k) for peer in range(comm.size) for k in range(len(LENGTHS))]
         self.out, self.into = ([np.zeros(LENGTHS[k]) for _, k in self.pairs] for _ in range(2))
         self.work = pchan.Channel(comm)
         for (peer, k), sent, received in zip(self.pairs, self.out, self.into, strict=True):
             self.work.send_init(sent, peer, k)
             self.work.recv_init(received, peer, k)
-        if hasattr(self.work, "connect"):
+        if not options.plain:
             self.work.connect()
 
     def prepare(self, cycle, stop):
@@ -59,7 +59,7 @@ class Messages:
 class Sums:
     """Every rank adds rank + cycle + 1 to each element; rank 0 adds a large number in the last cycle."""
 
-    def __init__(self):
+    def __init__(self, options):
         self.basis = pchan.PrimeBasis(100)
         self.work = pchan.QReduceScatter(comm, 40, self.basis)
 
@@ -92,7 +92,7 @@ def wait(work, options):
 
 def main(options):
     progress = np.memmap(Path(options.folder, "progress"), dtype=np.int64, mode="r+")
-    load = Sums() if options.qreduce else Messages()
+    load = (Sums if options.qreduce else Messages)(options)
     cycle = timeouts = 0
     last = False
     while not last:
@@ -114,6 +114,7 @@ def main(options):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--qreduce", action="store_true")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--timeout", type=float)

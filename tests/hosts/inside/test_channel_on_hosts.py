@@ -6,18 +6,12 @@ import time
 import numpy as np
 import pytest
 from mpi4py import MPI
+from transports import transport  # noqa: F401
 
 import pchan
 
 pytestmark = pytest.mark.mpi(min_size=2)
-WAYS = ["plain", "connected"] if hasattr(pchan.Channel, "connect") else ["plain"]
 POISON = -(2.0**60)
-
-
-@pytest.fixture(params=WAYS)
-def ready(request):
-    """What is done to a channel between its last registration and its first cycle."""
-    return (lambda ch: ch.connect()) if request.param == "connected" else (lambda ch: None)
 
 
 @pytest.fixture
@@ -47,14 +41,14 @@ def test_each_host_is_a_node_of_its_own(comm, host):
 FACES = [np.s_[:, :, 1], np.s_[2], np.s_[:, ::2, 3], np.s_[::-1, 1, ::3]]
 
 
-def test_strided_faces_to_and_from_every_rank(comm, ready):
+def test_strided_faces_to_and_from_every_rank(comm, transport):  # noqa: F811
     out, into = np.zeros((2, comm.size, len(FACES), 6, 5, 4))
     everything = [(peer, k, face) for peer in range(comm.size) for k, face in enumerate(FACES)]
     with pchan.Channel(comm) as ch:
         for peer, k, face in everything:
             ch.recv_init(into[peer, k][face], peer, k)
             ch.send_init(out[peer, k][face], peer, k)
-        ready(ch)
+        transport(ch)
         for cycle in range(10):
             into[:], want = POISON, np.full_like(into, POISON)
             for peer, k, face in everything:
@@ -66,7 +60,8 @@ def test_strided_faces_to_and_from_every_rank(comm, ready):
             assert np.array_equal(into, want)  # what lies between the faces too
 
 
-def test_long_and_short_messages_to_the_same_peers(comm, ready):
+@pytest.mark.parametrize("transport", ["off", "auto"], indirect=True)
+def test_long_and_short_messages_to_the_same_peers(comm, transport):  # noqa: F811
     sizes = [1, 2**17, 0, 3 * 2**17 + 1, 64]  # of 8 bytes: 1 MiB and above among short ones
     peers = [((comm.rank - d) % comm.size, (comm.rank + d) % comm.size) for d in (1, 2)]
     messages = [(*pair, d * len(sizes) + k, n) for d, pair in enumerate(peers) for k, n in enumerate(sizes)]
@@ -75,8 +70,8 @@ def test_long_and_short_messages_to_the_same_peers(comm, ready):
         for (source, dest, k, _), sent, received in zip(messages, out, into, strict=True):
             ch.send_init(sent, dest, k % 3)
             ch.recv_init(received, source, k % 3)
-        ready(ch)
-        for cycle in range(5):
+        transport(ch)
+        for cycle in range(3):
             for (_, dest, k, n), sent, received in zip(messages, out, into, strict=True):
                 sent[:] = values(comm.rank, dest, k, cycle, n)
                 received[:] = POISON
@@ -85,8 +80,8 @@ def test_long_and_short_messages_to_the_same_peers(comm, ready):
                 assert np.array_equal(received, values(source, comm.rank, k, cycle, n))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_unequal_sets_of_messages(comm, ready, seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_unequal_sets_of_messages(comm, transport, seed):  # noqa: F811
     """Who sends how many messages of which size to whom is random; odd seeds leave the last rank without any."""
     rng = np.random.default_rng(seed)
     ranks = comm.size - seed % 2
@@ -102,7 +97,7 @@ def test_unequal_sets_of_messages(comm, ready, seed):
                 ch.send_init(sent, dest, tag)
             if dest == comm.rank:
                 ch.recv_init(received, source, tag)
-        ready(ch)
+        transport(ch)
         for cycle in range(8):
             for (source, dest, _, k, n), sent, received in zip(messages, buffers, copies, strict=True):
                 sent[:] = values(source, dest, k, cycle, n)
@@ -114,7 +109,8 @@ def test_unequal_sets_of_messages(comm, ready, seed):
                 assert np.all(received == want)
 
 
-def test_two_channels_waited_for_in_opposite_orders(comm, ready):
+@pytest.mark.parametrize("transport", ["off", "auto"], indirect=True)
+def test_two_channels_waited_for_in_opposite_orders(comm, transport):  # noqa: F811
     """Each rank waits first for the channel whose messages the other half waits for last."""
     channels, into, out = [], np.zeros((2, comm.size, 300)), np.zeros((2, comm.size, 300))
     for c in range(2):
@@ -122,7 +118,7 @@ def test_two_channels_waited_for_in_opposite_orders(comm, ready):
         for peer in range(comm.size):
             ch.send_init(out[c, peer], peer, 5)
             ch.recv_init(into[c, peer], peer, 5)
-        ready(ch)
+        transport(ch)
         channels.append(ch)
     order = (0, 1) if comm.rank % 2 else (1, 0)
     for cycle in range(20):
@@ -141,14 +137,15 @@ def test_two_channels_waited_for_in_opposite_orders(comm, ready):
         ch.free()
 
 
-def test_a_late_rank_times_out_its_peers_by_name(comm, ready):
+@pytest.mark.parametrize("transport", ["off", "auto"], indirect=True)
+def test_a_late_rank_times_out_its_peers_by_name(comm, transport):  # noqa: F811
     """Rank 0 starts late: its peers on all hosts name its messages, wait again, and get the right values."""
     out, into = np.zeros((2, comm.size, 100))
     with pchan.Channel(comm) as ch:
         for peer in range(comm.size):
             ch.recv_init(into[peer], peer, peer)
             ch.send_init(out[peer], peer, comm.rank)
-        ready(ch)
+        transport(ch)
         for cycle in range(3):
             into[:] = POISON
             for peer in range(comm.size):
@@ -166,10 +163,7 @@ def test_a_late_rank_times_out_its_peers_by_name(comm, ready):
                 assert np.array_equal(into[peer], values(peer, comm.rank, 0, cycle, 100))
 
 
-@pytest.mark.skipif("connected" not in WAYS, reason="Channel has no connect yet")
 def test_transports_tell_who_is_on_the_same_host(comm, host):
-    """A rank of this host is reached otherwise than one of another host, unless by a long message of MPI's own."""
-    near, far = set(), set()
     with pchan.Channel(comm) as ch:
         for peer in range(comm.size):
             if peer != comm.rank:
@@ -179,6 +173,8 @@ def test_transports_tell_who_is_on_the_same_host(comm, host):
         assert {op.transport for op in ch} == {"mpi"}
         ch.connect()
         for op in ch:
-            (near if host[op.peer] == host[comm.rank] else far).add((op.nbytes > 8, op.transport))
-        assert far and not (near & far) - {(True, "mpi")}
+            if host[op.peer] == host[comm.rank]:
+                assert op.transport == "shm" if op.nbytes == 8 else op.transport in ("cma", "mpi"), op
+            else:
+                assert op.transport == ("bundle" if op.nbytes == 8 else "mpi"), op
         ch.exchange(timeout=30)
