@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -110,8 +111,13 @@ def test_cycles_leave_memory_flat(comm):
             ch.wait()
 
     cycles(1000)
-    before = resident_bytes()
-    cycles(few_ranks(comm, 1_000_000, 20_000))
+    comm.allreduce(0.0, MPI.MAX)
+    before, begin, n, wanted = resident_bytes(), time.monotonic(), 0, few_ranks(comm, 1_000_000, 20_000)
+    while n < wanted and comm.allreduce(time.monotonic() - begin, MPI.MAX) < 25:
+        cycles(10_000)
+        n += 10_000
+    if n < wanted:
+        warnings.warn(f"the machine is busy: only {n} cycles of {wanted} in 25 s", stacklevel=1)
     assert resident_bytes() - before < 1 << 19
     ch.free()
 
