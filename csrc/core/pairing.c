@@ -13,7 +13,7 @@ static const uint64_t MAGIC = 0x706368616e303031; /* "pchan001" */
 
 /* The longest messages that go through a slot or in a bundle unless the environment says otherwise;
  * docs/connect.md has the measurements. */
-enum { DEFAULT_SHM_BYTES = 65536, DEFAULT_BUNDLE_BYTES = 8192, LONGEST_STRIDED_SLOT = 1 << 20 };
+enum { DEFAULT_SHM_BYTES = 16384, DEFAULT_BUNDLE_BYTES = 8192, LONGEST_STRIDED_SLOT = 1 << 20 };
 
 static int64_t setting(const char *name, int64_t standard)
 {
