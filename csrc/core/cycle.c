@@ -262,8 +262,9 @@ static void be_patient(pchan_channel *channel, bool sleepy)
     if (++channel->idle_polls % POLLS_PER_ROUND && !sleepy) return;
     pch_connections_move(channel->connection);
     pch_qreduces_move(NULL);
-    int flag;
-    if (channel->connection) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    int flag; /* MPICH moves nothing in an MPI_Iprobe that finds a message: look for what never comes */
+    if (channel->connection)
+        MPI_Iprobe(channel->rank, PCH_NOBODYS_TAG, channel->entry->dup[PCH_WIRE], &flag, MPI_STATUS_IGNORE);
 }
 
 /* The cycle is over: reports the first operation that failed. */

@@ -49,7 +49,7 @@ pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *ow
 
 /* PCH_WIRE carries connect's own talk (tags below PCH_FIRST_WIRE_TAG) and what connected channels send by MPI. */
 typedef enum pch_role { PCH_CHANNELS, PCH_QREDUCES, PCH_WIRE, PCH_N_ROLES } pch_role;
-enum { PCH_TABLE_TAG, PCH_REPLY_TAG, PCH_FIRST_WIRE_TAG };
+enum { PCH_TABLE_TAG, PCH_REPLY_TAG, PCH_NOBODYS_TAG, PCH_FIRST_WIRE_TAG };
 
 enum { PCH_MAX_SPARES = 64 };
 
