@@ -25,3 +25,17 @@ def test_bench_channel(tmp_path, n):
     assert figures["machine"]["ranks"] == n and figures["goals"]
     assert str(ROOT) not in report.read_text() and str(Path.home()) + "/" not in report.read_text()
     assert sum(line.startswith("geometric mean") for line in run.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_bench_qreduce(tmp_path, n):
+    """Every competitor checks its own result."""
+    report = tmp_path / "report.json"
+    script = [sys.executable, str(ROOT / "benchmarks" / "bench_qreduce.py"), "--n", "40", "--bits", "128"]
+    run = run_mpi(n, [*script, "--repetitions", "1", "--json", str(report)])
+    assert run.returncode == 0 and f"{n} nodes of 1 rank" in run.stdout, run.stdout + run.stderr
+    (case,) = json.loads(report.read_text())["cases"]
+    names = {"residues", "restored", "ring", "ring_scan", "mpi"}
+    assert names <= set(case["results"])
+    for figures in case["results"].values():
+        assert figures["cpu_s"] > 0 and figures["wall_s"] > 0 and figures["bytes_held"] > 0

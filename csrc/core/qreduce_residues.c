@@ -44,12 +44,13 @@ static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
     }
 }
 
-/* Elements per message: the same on all ranks. */
-static int64_t chunk_elements(const pchan_qreduce *q)
+static int64_t longest_slice(const pchan_qreduce *q)
 {
-    int64_t per_buffer = q->buffer_bytes / IN_FLIGHT / (q->n_nodes > 1 ? q->n_nodes - 1 : 1);
-    int64_t chunk = per_buffer / pch_words_bytes(q, 1);
-    return chunk < 1 ? 1 : chunk;
+    int64_t longest = 0;
+    for (int o = 0; o < q->size && q->n_nodes > 1; o++) {
+        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
+    }
+    return longest;
 }
 
 static int64_t at_most(int64_t n, int64_t limit)
@@ -57,14 +58,21 @@ static int64_t at_most(int64_t n, int64_t limit)
     return n < limit ? n : limit;
 }
 
-/* The same on all ranks, because connect is collective: those of the longest slice that travels. */
+/* Elements per message: the same on all ranks. No more than fit the buffers; and so few that there is something to
+ * do while the next ones travel, but not so few that messages cost more than their bytes. */
+static int64_t chunk_elements(const pchan_qreduce *q)
+{
+    enum { ROUNDS = 8, LEAST_BYTES = 256 << 10 };
+    int64_t room = q->buffer_bytes / IN_FLIGHT / (q->n_nodes > 1 ? q->n_nodes - 1 : 1) / pch_words_bytes(q, 1);
+    int64_t share = (longest_slice(q) + ROUNDS - 1) / ROUNDS, least = LEAST_BYTES / pch_words_bytes(q, 1);
+    int64_t chunk = at_most(room, share < least ? least : share);
+    return chunk < 1 ? 1 : chunk;
+}
+
+/* The same on all ranks, because connect is collective. */
 static int64_t count_rounds(const pchan_qreduce *q, int64_t chunk)
 {
-    int64_t longest = 0;
-    for (int o = 0; o < q->size && q->n_nodes > 1; o++) {
-        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
-    }
-    return (longest + chunk - 1) / chunk;
+    return (longest_slice(q) + chunk - 1) / chunk;
 }
 
 static pchan_status residues_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err)
