@@ -345,6 +345,7 @@ def fits(comm, n, precision, options):
 def main():
     comm, options = MPI.COMM_WORLD, parse()
     library = load_sdpb(comm)
+    cost = scan_cost(comm, library) if library else None
     cases = []
     for n in options.n:
         for precision in options.bits:
@@ -357,23 +358,23 @@ def main():
             if comm.rank == 0:
                 show(n, precision, comm.size, results)
                 sys.stdout.flush()
-    cost = scan_cost(comm, library) if library else None
-    if comm.rank:
-        return
-    if cost:
+                if options.json:
+                    write(options.json, comm, cost, cases)
+    if comm.rank == 0 and cost:
         show_scan(cost)
-    if options.json:
-        facts = {
-            "command": " ".join(
-                ["mpiexec -n", str(comm.size), "python benchmarks/bench_qreduce.py", *sys.argv[1:]]
-            ),
-            "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-            "kernel": pchan._core.kernel,
-            "mpi": MPI.Get_library_version().strip("\0").partition("\n")[0],
-            "scan_ns_per_element": cost,
-            "cases": cases,
-        }
-        options.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def write(path, comm, cost, cases):
+    arguments = [a for a in sys.argv[1:] if a not in ("--json", str(path))]
+    facts = {
+        "command": " ".join(["mpiexec -n", str(comm.size), "python benchmarks/bench_qreduce.py", *arguments]),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}",
+        "kernel": pchan._core.kernel,
+        "mpi": MPI.Get_library_version().strip("\0").partition("\n")[0],
+        "scan_ns_per_element": cost,
+        "cases": cases,
+    }
+    path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":
