@@ -57,6 +57,7 @@ void pch_connection_close(pch_connection **place)
     }
     for (int k = 0; k < c->n_bundles; k++) {
         if (c->bundles[k].request != MPI_REQUEST_NULL) MPI_Request_free(&c->bundles[k].request);
+        pch_free(c->bundles[k].data);
     }
     for (int k = 0; k < c->n_segments; k++) pch_segment_put(c->segments[k]);
     if (c->mapping) munmap(c->mapping, c->mapped_bytes);
@@ -67,7 +68,6 @@ void pch_connection_close(pch_connection **place)
     pch_free(c->pieces);
     pch_free(c->larges);
     pch_free(c->movers);
-    pch_free(c->bundle_data);
     pch_free(c->segments);
     pch_free(c);
 }

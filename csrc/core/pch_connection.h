@@ -16,7 +16,7 @@ typedef struct pch_bundle {
     pchan_kind kind;
     int n_pieces;
     pch_piece *pieces;
-    unsigned char *data;
+    unsigned char *data; /* owned */
     size_t bytes;
     MPI_Request request;
     bool done; /* in this cycle */
@@ -58,7 +58,6 @@ typedef struct pch_connection {
     pch_piece *pieces;
     pch_large *larges;
     pch_any_mover *movers;
-    unsigned char *bundle_data;
     pch_segment **segments;
 } pch_connection;
 

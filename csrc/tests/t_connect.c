@@ -56,6 +56,8 @@ static void test_transport(const char *name)
 {
     ring r;
     setenv("PCHAN_TRANSPORT", name, 1);
+    pchan_set_allocator(&counting_door);
+    long in_use = blocks_in_use;
     make_ring(&r);
     OK(pchan_channel_connect(r.channel, err));
     CHECK(pchan_channel_connected(r.channel), "not connected");
@@ -69,6 +71,8 @@ static void test_transport(const char *name)
     for (int cycle = 1; cycle < 10; cycle++) turn(&r, cycle);
     CHECK(pchan_allocation_count() == before, "a connected cycle allocates");
     free_ring(&r);
+    CHECK(blocks_in_use == in_use, "%s: %ld blocks left", name, blocks_in_use - in_use);
+    pchan_set_allocator(NULL);
     unsetenv("PCHAN_TRANSPORT");
 }
 
@@ -155,6 +159,9 @@ int main(int argc, char **argv)
     begin_mpi(&argc, &argv);
     left = (world_rank + world_size - 1) % world_size;
     right = (world_rank + 1) % world_size;
+    ring first; /* makes what stays with the communicator */
+    make_ring(&first);
+    free_ring(&first);
     test_transport("auto");
     test_transport("mpi");
     test_transport("shm");
