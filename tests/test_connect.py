@@ -124,6 +124,7 @@ def test_fits(comm, send, recv):
         ch.exchange(timeout=30)
 
 
+@pytest.mark.any_source
 def test_wildcards(comm):
     right, left = neighbours(comm)
     with pchan.Channel(comm, private=False) as ch:

@@ -412,7 +412,8 @@ pchan_status pchan_channel_message(const pchan_channel *channel, int index, pcha
         const MPI_Status *s = &channel->statuses[index];
         MPI_Count bytes = 0;
         status = PCH_MPI(MPI_Get_elements_x(s, MPI_BYTE, &bytes), "MPI_Get_elements_x", err);
-        *message = (pchan_message){s->MPI_SOURCE, s->MPI_TAG, (int64_t)bytes};
+        /* no more than there is room for: MPICH over UCX leaves the count of a truncated message unset */
+        *message = (pchan_message){s->MPI_SOURCE, s->MPI_TAG, bytes < op->bytes ? (int64_t)bytes : op->bytes};
     }
     return status;
 }
