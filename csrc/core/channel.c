@@ -5,7 +5,6 @@
 #include "pch_channel.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,20 +13,15 @@ pchan_status pch_channel_enter(pchan_channel *channel, const char *what, pchan_e
     if (!channel) return pch_fail(err, PCHAN_ERR_ARG, "%s: the channel is NULL", what);
     pchan_status status = pch_runtime_check(what, err);
     if (status != PCHAN_OK) return status;
-    int before = PCH_BUSY_NO;
-    while (!atomic_compare_exchange_weak_explicit(&channel->busy, &before, PCH_BUSY_OWNER, memory_order_acquire,
-                                                  memory_order_relaxed)) {
-        if (before == PCH_BUSY_OWNER)
-            return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this channel", what);
-        if (before == PCH_BUSY_HELPER) sched_yield();
-        before = PCH_BUSY_NO;
+    if (!pch_busy_enter(&channel->busy)) {
+        return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this channel", what);
     }
     return PCHAN_OK;
 }
 
 void pch_channel_leave(pchan_channel *channel)
 {
-    atomic_store_explicit(&channel->busy, PCH_BUSY_NO, memory_order_release);
+    pch_busy_leave(&channel->busy);
 }
 
 static const char *peer_text(int peer, char *text, size_t size)
@@ -437,7 +431,7 @@ pchan_status pchan_channel_destroy(pchan_channel **channel, pchan_error *err)
     if ((*channel)->active && !pch_runtime_is_forked()) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: the channel is active; wait for it first");
     }
-    if (atomic_load(&(*channel)->busy) == PCH_BUSY_OWNER) {
+    if (!pch_busy_enter(&(*channel)->busy)) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this channel");
     }
     dispose(*channel);

@@ -195,16 +195,21 @@ static pchan_status check_parent(MPI_Comm parent, pchan_error *err)
     return PCHAN_OK;
 }
 
+static pchan_status duplicate(MPI_Comm parent, MPI_Comm *dup, pchan_error *err)
+{
+    pchan_status status = PCH_MPI(MPI_Comm_dup(parent, dup), "MPI_Comm_dup", err);
+    if (status == PCHAN_OK) MPI_Comm_set_errhandler(*dup, MPI_ERRORS_RETURN);
+    return status;
+}
+
 /* Gives entry its duplicate for a role, on all ranks or on none. `local` is the caller's status so
  * far: a rank that has failed takes part in the duplication all the same, so that nobody hangs. */
 static pchan_status make_dup(MPI_Comm parent, MPI_Comm *dup, pchan_status local, pchan_error *err)
 {
     pchan_error own = {0};
     if (local != PCHAN_OK && err) own = *err;
-    pchan_status status = PCH_MPI(MPI_Comm_dup(parent, dup), "MPI_Comm_dup", err);
-    if (status != PCHAN_OK) return status;
-    MPI_Comm_set_errhandler(*dup, MPI_ERRORS_RETURN);
-    status = pch_agree(*dup, local, &own, err);
+    pchan_status status = duplicate(parent, dup, err);
+    if (status == PCHAN_OK) status = pch_agree(*dup, local, &own, err);
     if (status != PCHAN_OK) free_comm(dup);
     return status;
 }
@@ -286,15 +291,33 @@ void pch_comm_release(pch_comm **comm)
     pthread_mutex_unlock(&lock);
 }
 
+/* One of the duplicates that there are. */
+static MPI_Comm any_dup(const pch_comm *comm)
+{
+    int role = 0;
+    while (role < PCH_N_ROLES - 1 && comm->dup[role] == MPI_COMM_NULL) role++;
+    PCH_ASSERT(comm->dup[role] != MPI_COMM_NULL);
+    return comm->dup[role];
+}
+
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err)
 {
     if (comm->node != MPI_COMM_NULL) return PCHAN_OK;
-    MPI_Comm parent = MPI_COMM_NULL;
-    for (int role = 0; role < PCH_N_ROLES && parent == MPI_COMM_NULL; role++) parent = comm->dup[role];
-    PCH_ASSERT(parent != MPI_COMM_NULL);
-    pchan_status status = PCH_MPI(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm->node),
-                                  "MPI_Comm_split_type", err);
+    pchan_status status =
+        PCH_MPI(MPI_Comm_split_type(any_dup(comm), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm->node),
+                "MPI_Comm_split_type", err);
     if (status == PCHAN_OK) MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN);
+    return status;
+}
+
+pchan_status pch_comm_choose_node(pch_comm *comm, const MPI_Comm *node_comm, pch_comm **node_entry, MPI_Comm *node,
+                                  pchan_error *err)
+{
+    pchan_error own = {0};
+    pchan_status status =
+        node_comm ? pch_comm_acquire(*node_comm, PCH_QREDUCES, node_entry, &own) : pch_comm_node(comm, &own);
+    status = pch_agree(comm->dup[PCH_QREDUCES], status, &own, err);
+    if (status == PCHAN_OK) *node = node_comm ? (*node_entry)->dup[PCH_QREDUCES] : comm->node;
     return status;
 }
 
@@ -303,17 +326,22 @@ pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err)
     pchan_status status = pch_comm_node(comm, err);
     if (status != PCHAN_OK || comm->dup[PCH_WIRE] != MPI_COMM_NULL) return status;
     comm->next_wire_tag = PCH_FIRST_WIRE_TAG;
-    MPI_Comm any = comm->dup[comm->dup[PCH_CHANNELS] != MPI_COMM_NULL ? PCH_CHANNELS : PCH_QREDUCES];
-    return make_dup(any, &comm->dup[PCH_WIRE], PCHAN_OK, err);
+    return make_dup(any_dup(comm), &comm->dup[PCH_WIRE], PCHAN_OK, err);
+}
+
+/* n tags from *next on, or from the lowest one again; -1 where there are not so many. */
+static int take_tags(int *next, int lowest, int tag_ub, int64_t n)
+{
+    if (n > tag_ub - lowest) return -1;
+    if (*next > tag_ub - n) *next = lowest;
+    int first = *next;
+    *next += (int)n;
+    return first;
 }
 
 int pch_comm_take_wire_tags(pch_comm *comm, int64_t n)
 {
-    if (n > comm->tag_ub - PCH_FIRST_WIRE_TAG) return -1;
-    if (comm->next_wire_tag > comm->tag_ub - n) comm->next_wire_tag = PCH_FIRST_WIRE_TAG;
-    int first = comm->next_wire_tag;
-    comm->next_wire_tag += (int)n;
-    return first;
+    return take_tags(&comm->next_wire_tag, PCH_FIRST_WIRE_TAG, comm->tag_ub, n);
 }
 
 pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, pchan_error *err)
@@ -329,9 +357,8 @@ pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, p
     }
     int k = __builtin_ctzll(~taken);
     if (comm->spares[k] == MPI_COMM_NULL) {
-        status = PCH_MPI(MPI_Comm_dup(parent, &comm->spares[k]), "MPI_Comm_dup", err);
+        status = duplicate(parent, &comm->spares[k], err);
         if (status != PCHAN_OK) return status;
-        MPI_Comm_set_errhandler(comm->spares[k], MPI_ERRORS_RETURN);
     }
     comm->spares_taken |= (uint64_t)1 << k;
     *number = k;
@@ -346,8 +373,5 @@ void pch_comm_return_spare(pch_comm *comm, int number)
 
 int pch_comm_take_tags(pch_comm *comm, int n)
 {
-    if (comm->next_tag > comm->tag_ub - n) comm->next_tag = 0;
-    int first = comm->next_tag;
-    comm->next_tag += n;
-    return first;
+    return take_tags(&comm->next_tag, 0, comm->tag_ub, n);
 }

@@ -21,22 +21,33 @@ static pchan_status check_connectable(const pchan_channel *channel, pchan_error 
     return why ? pch_fail(err, PCHAN_ERR_STATE, "connect: the channel %s", why) : PCHAN_OK;
 }
 
+/* ---- one direction of a peer ---- */
+
+static const pch_pair *pair_at(const pch_peer *peer, bool incoming, int64_t k)
+{
+    return incoming ? &peer->in[k] : &peer->out[k];
+}
+
+/* The transport of a pair as its sender's settings have it, with the node's memory or without. */
+static pchan_transport choose(const pch_peer *peer, bool incoming, int64_t k, bool memory)
+{
+    return pch_choose(pair_at(peer, incoming, k), incoming ? peer->theirs.head : peer->mine.head, memory);
+}
+
 /* ---- the node's memory ---- */
 
 /* Sizes of the regions of all edges to this rank, as planned by both of their ends. */
 static void plan_edge(const pch_peer *peer, bool incoming, pch_edge *edge, size_t *bytes)
 {
     int64_t n = incoming ? peer->n_in : peer->n_out;
-    const pch_pair *pairs = incoming ? peer->in : peer->out;
-    const pch_head *head = incoming ? peer->theirs.head : peer->mine.head;
     size_t data = 0;
     *edge = (pch_edge){0};
     *bytes = 0;
     for (int64_t k = 0; k < n && peer->same_node; k++) {
-        pchan_transport t = pch_choose(&pairs[k], head, true);
+        pchan_transport t = choose(peer, incoming, k, true);
         edge->n_larges += t == PCHAN_BY_CMA;
         edge->n_pieces += t == PCHAN_BY_SHM;
-        if (t == PCHAN_BY_SHM) pch_slot_place(&data, (size_t)pairs[k].send->bytes);
+        if (t == PCHAN_BY_SHM) pch_slot_place(&data, (size_t)pair_at(peer, incoming, k)->send->bytes);
     }
     if (edge->n_pieces + edge->n_larges > 0) pch_edge_plan(data, edge->n_larges, edge, bytes);
 }
@@ -100,8 +111,9 @@ static void find_reach(pch_negotiation *g, pch_peer *peer)
 {
     for (int64_t k = 0; k < peer->n_in + peer->n_out; k++) {
         bool in = k < peer->n_in;
-        const pch_pair *pair = in ? &peer->in[k] : &peer->out[k - peer->n_in];
-        if (pch_choose(pair, in ? peer->theirs.head : peer->mine.head, true) != PCHAN_BY_CMA) continue;
+        int64_t place = in ? k : k - peer->n_in;
+        if (choose(peer, in, place, true) != PCHAN_BY_CMA) continue;
+        const pch_pair *pair = pair_at(peer, in, place);
         peer->reached[k] = reach(g, peer, in ? pair->send : pair->recv, pair->send->bytes);
         peer->reply_bits[k] = peer->reached[k] != NULL;
     }
@@ -140,10 +152,8 @@ static const pch_mover *mover_for(pch_negotiation *g, int index, const pch_row *
 /* The transport of a pair, with all that both ends know by now. */
 static pchan_transport settle(const pch_peer *peer, bool incoming, int64_t k)
 {
-    const pch_pair *pair = incoming ? &peer->in[k] : &peer->out[k];
-    const pch_head *head = incoming ? peer->theirs.head : peer->mine.head;
     bool memory = peer->same_node && peer->reply.memory && peer->answer.memory;
-    pchan_transport t = pch_choose(pair, head, memory);
+    pchan_transport t = choose(peer, incoming, k, memory);
     if (t != PCHAN_BY_CMA) return t;
     /* the peer's bits are in its order: what comes to it first */
     bool i_reach = peer->reply_bits[incoming ? k : peer->n_in + k];
@@ -164,22 +174,20 @@ typedef struct layout_state {
 
 static pch_piece piece_for(layout_state *s, const pch_row *row, int64_t bytes, size_t *used)
 {
-    int index = (int)row->index;
     size_t offset = pch_slot_place(used, (size_t)bytes);
-    const pch_mover *mover = mover_for(s->g, index, row);
-    return (pch_piece){s->g->channel->details[index].buf, mover, offset, (size_t)bytes, index};
+    const pch_mover *mover = mover_for(s->g, (int)row->index, row);
+    return (pch_piece){s->g->channel->details[row->index].buf, mover, offset, (size_t)bytes};
 }
 
 static pchan_status lay_pair(layout_state *s, int64_t k, int64_t *planned_large, pchan_error *err)
 {
     const pch_peer *peer = s->peer;
-    const pch_pair *pair = s->incoming ? &peer->in[k] : &peer->out[k];
+    const pch_pair *pair = pair_at(peer, s->incoming, k);
     const pch_row *row = s->incoming ? pair->recv : pair->send, *other = s->incoming ? pair->send : pair->recv;
     pch_connection *c = s->g->connection;
     int index = (int)row->index;
     pch_route *route = &c->routes[index];
-    bool large = peer->same_node &&
-                 pch_choose(pair, s->incoming ? peer->theirs.head : peer->mine.head, true) == PCHAN_BY_CMA;
+    bool large = peer->same_node && choose(peer, s->incoming, k, true) == PCHAN_BY_CMA;
     pch_claim *claim = large && s->edge ? s->edge->larges[(*planned_large)++].claim : NULL;
     *route = (pch_route){.transport = settle(peer, s->incoming, k), .bytes = pair->send->bytes};
     switch (route->transport) {
@@ -195,7 +203,6 @@ static pchan_status lay_pair(layout_state *s, int64_t k, int64_t *planned_large,
                                         .remote = other->address,
                                         .pid = (pid_t)peer->theirs.head->pid,
                                         .bytes = (size_t)route->bytes,
-                                        .index = index,
                                         .claim = claim};
             if (route->transport == PCHAN_BY_SHARED)
                 route->large->reach = peer->reached[s->incoming ? k : peer->n_in + k];

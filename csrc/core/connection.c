@@ -74,26 +74,13 @@ void pch_connection_close(pch_connection **place)
 
 /* ---- the cycle ---- */
 
-static void move_bundle(const pch_bundle *b, bool into)
-{
-    for (int k = 0; k < b->n_pieces; k++) {
-        const pch_piece *p = &b->pieces[k];
-        if (p->mover)
-            p->mover->move(p->mover, p->memory, b->data + p->offset, p->bytes, into);
-        else if (into)
-            pch_copy(b->data + p->offset, p->memory, p->bytes);
-        else
-            pch_copy(p->memory, b->data + p->offset, p->bytes);
-    }
-}
-
 /* What cannot be started counts as failed; the rest goes on. */
 static int start_bundles(pch_connection *c)
 {
     int first_code = MPI_SUCCESS;
     for (int k = 0; k < c->n_bundles; k++) {
         pch_bundle *b = &c->bundles[k];
-        if (b->kind == PCHAN_SEND) move_bundle(b, true);
+        if (b->kind == PCHAN_SEND) pch_pieces_move(b->pieces, b->n_pieces, b->data, true);
         b->code = MPI_Start(&b->request);
         b->done = b->code != MPI_SUCCESS;
         if (b->done && first_code == MPI_SUCCESS) first_code = b->code;
@@ -127,7 +114,9 @@ static bool poll_bundles(pch_connection *c)
         int flag = 0;
         b->code = MPI_Test(&b->request, &flag, MPI_STATUS_IGNORE);
         b->done = flag || b->code != MPI_SUCCESS;
-        if (b->done && b->code == MPI_SUCCESS && b->kind == PCHAN_RECV) move_bundle(b, false);
+        if (b->done && b->code == MPI_SUCCESS && b->kind == PCHAN_RECV) {
+            pch_pieces_move(b->pieces, b->n_pieces, b->data, false);
+        }
         finished &= b->done;
     }
     return finished;
@@ -186,14 +175,9 @@ bool pch_connection_failed(const pch_connection *c)
 /* Takes a channel that nobody is in; its owner waits for us, but only for one look at its edges. */
 static void help(pch_connection *c)
 {
-    int before = PCH_BUSY_NO;
-    _Atomic int *busy = &c->channel->busy;
-    if (atomic_load_explicit(busy, memory_order_relaxed) != PCH_BUSY_NO) return;
-    if (!atomic_compare_exchange_strong_explicit(busy, &before, PCH_BUSY_HELPER, memory_order_acquire,
-                                                 memory_order_relaxed))
-        return;
+    if (!pch_busy_help(&c->channel->busy)) return;
     if (c->running) poll_edges(c);
-    atomic_store_explicit(busy, PCH_BUSY_NO, memory_order_release);
+    pch_busy_leave(&c->channel->busy);
 }
 
 void pch_connections_move(const pch_connection *own)

@@ -50,6 +50,25 @@ static inline void copy_bytes(void *to, const void *from, size_t n)
     }
 }
 
+static inline void move_pieces(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
+{
+    for (int k = 0; k < n; k++) {
+        const pch_piece *p = &pieces[k];
+        if (p->mover) {
+            p->mover->move(p->mover, p->memory, data + p->offset, p->bytes, into_data);
+        } else if (into_data) {
+            copy_bytes(data + p->offset, p->memory, p->bytes);
+        } else {
+            copy_bytes(p->memory, data + p->offset, p->bytes);
+        }
+    }
+}
+
+void pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
+{
+    move_pieces(pieces, n, data, into_data);
+}
+
 static void begin_larges(pch_edge *edge)
 {
     edge->n_larges_left = edge->n_larges;
@@ -59,14 +78,7 @@ static void begin_larges(pch_edge *edge)
 void pch_edge_start_out(pch_edge *edge, uint64_t cycle)
 {
     pch_slot *slot = slot_of(edge, cycle);
-    for (int k = 0; k < edge->n_pieces; k++) {
-        const pch_piece *p = &edge->pieces[k];
-        if (p->mover) {
-            p->mover->move(p->mover, p->memory, slot->data + p->offset, p->bytes, true);
-        } else {
-            copy_bytes(slot->data + p->offset, p->memory, p->bytes);
-        }
-    }
+    move_pieces(edge->pieces, edge->n_pieces, slot->data, true);
     if (edge->n_larges) begin_larges(edge);
     edge->passed = false;
     atomic_store_explicit(&slot->published, cycle, memory_order_release);
@@ -128,25 +140,15 @@ bool pch_edge_poll_out(pch_edge *edge, uint64_t cycle)
     return edge->passed && edge->n_larges_left == 0;
 }
 
-static void empty_slot(pch_edge *edge, pch_slot *slot, uint64_t cycle)
-{
-    for (int k = 0; k < edge->n_pieces; k++) {
-        const pch_piece *p = &edge->pieces[k];
-        if (p->mover) {
-            p->mover->move(p->mover, p->memory, slot->data + p->offset, p->bytes, false);
-        } else {
-            copy_bytes(p->memory, slot->data + p->offset, p->bytes);
-        }
-    }
-    edge->passed = true;
-    atomic_store_explicit(&edge->control->consumed, cycle, memory_order_release);
-}
-
 bool pch_edge_poll_in(pch_edge *edge, uint64_t cycle)
 {
     if (!edge->passed) {
         pch_slot *slot = slot_of(edge, cycle);
-        if (atomic_load_explicit(&slot->published, memory_order_acquire) == cycle) empty_slot(edge, slot, cycle);
+        if (atomic_load_explicit(&slot->published, memory_order_acquire) == cycle) {
+            move_pieces(edge->pieces, edge->n_pieces, slot->data, false);
+            edge->passed = true;
+            atomic_store_explicit(&edge->control->consumed, cycle, memory_order_release);
+        }
     }
     if (edge->n_larges_left) poll_larges(edge, cycle, false, edge->passed);
     return edge->passed && edge->n_larges_left == 0;

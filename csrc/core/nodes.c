@@ -89,19 +89,6 @@ done:
     return status;
 }
 
-static pchan_status find_node_comm(pchan_qreduce *q, const MPI_Comm *node_comm, pchan_error *err)
-{
-    pchan_error own = {0};
-    pchan_status status;
-    PCH_TRY(check_node_comm(q, node_comm, err));
-    status = node_comm ? pch_comm_acquire(*node_comm, PCH_QREDUCES, &q->node_entry, &own)
-                       : pch_comm_node(q->entry, &own);
-    PCH_TRY(pch_agree(q->comm, status, &own, err));
-    q->node = node_comm ? q->node_entry->dup[PCH_QREDUCES] : q->entry->node;
-done:
-    return status;
-}
-
 /* leaders [size]: each rank's node by its lowest rank; nodes are numbered in that order. */
 pchan_status pch_number_nodes(pchan_qreduce *q, const int *leaders, pchan_error *err)
 {
@@ -131,7 +118,8 @@ pchan_status pch_find_nodes(pchan_qreduce *q, const MPI_Comm *node_comm, pchan_e
     pchan_error own = {0};
     int *leaders = NULL, leader = q->rank;
     pchan_status status;
-    PCH_TRY(find_node_comm(q, node_comm, err));
+    PCH_TRY(check_node_comm(q, node_comm, err));
+    PCH_TRY(pch_comm_choose_node(q->entry, node_comm, &q->node_entry, &q->node, err));
     MPI_Comm_size(q->node, &q->node_size);
     PCH_TRY(pch_agree(q->comm, PCH_ALLOC(leaders, (size_t)q->size, &own), &own, err));
     PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, q->node), "MPI_Allreduce", err));

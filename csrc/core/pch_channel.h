@@ -14,7 +14,7 @@
 #include "pch_connect.h"
 #include "pch_connection.h"
 
-#include <stdatomic.h>
+#include "pch_busy.h"
 
 typedef struct pch_operation {
     pchan_kind kind;
@@ -70,7 +70,7 @@ struct pchan_channel {
     unsigned idle_polls;
     pch_backoff backoff; /* of this cycle's waits */
 
-    _Atomic int busy; /* pch_busy: who is inside */
+    atomic_int busy; /* pch_busy: who is inside */
     bool active, finalized, abandoned, broken;
     bool requests_done; /* in this cycle */
     int64_t n_cycles;   /* finished ones */
@@ -81,9 +81,6 @@ struct pchan_channel {
     int n_left;                   /* not done */
     int *ready, n_ready, n_taken; /* done, in order of completion; those wait_any has given out */
 };
-
-/* A helper is another channel's wait, which moves this one's messages for a moment. */
-enum pch_busy { PCH_BUSY_NO, PCH_BUSY_OWNER, PCH_BUSY_HELPER };
 
 /* channel.c */
 pchan_status pch_channel_enter(pchan_channel *channel, const char *what, pchan_error *err);

@@ -49,7 +49,6 @@ typedef struct pch_piece { /* a small message */
     void *memory;
     const pch_mover *mover; /* NULL: contiguous */
     size_t offset, bytes;   /* in the slot's data; what travels */
-    int index;              /* the channel's operation */
 } pch_piece;
 
 typedef struct pch_large {
@@ -58,7 +57,6 @@ typedef struct pch_large {
     uint64_t remote; /* its address in the peer */
     pid_t pid;
     size_t bytes;
-    int index;
     bool done; /* in this cycle */
     int error; /* errno of this cycle's copy */
     pch_claim *claim;
@@ -84,6 +82,9 @@ static inline size_t pch_slot_place(size_t *used, size_t bytes)
     *used = offset + bytes;
     return offset;
 }
+
+/* Copies messages into a slot's data, or out of it. */
+void pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data);
 
 /* Slots for messages of data_bytes in all, and the size of the region. */
 void pch_edge_plan(size_t data_bytes, int n_larges, pch_edge *edge, size_t *region_bytes);

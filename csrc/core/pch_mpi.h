@@ -78,6 +78,9 @@ pchan_status pch_comm_describe(MPI_Comm comm, pch_comm *facts, pchan_error *err)
 /* Makes comm->node (MPI_COMM_TYPE_SHARED). Collective over the parent the first time. */
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err);
 
+/* The caller's node_comm, with an entry of its own, or (NULL) the node's ranks of comm. Collective over comm. */
+pchan_status pch_comm_choose_node(pch_comm *comm, const MPI_Comm *node_comm, pch_comm **node_entry, MPI_Comm *node,
+                                  pchan_error *err);
 /* Makes dup[PCH_WIRE] and comm->node. Collective over the parent the first time; the parent itself may be gone. */
 pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err);
 /* n consecutive tags for messages to this rank on dup[PCH_WIRE]; -1 when there are not so many. Local. */

@@ -18,7 +18,6 @@
 typedef enum pch_phase { PCH_ARRIVE, PCH_EXCHANGE, PCH_AGREE, PCH_FINISHED } pch_phase;
 
 /* HELPER: another object's wait makes progress for this one. */
-enum { PCH_FREE, PCH_CALLER, PCH_HELPER };
 
 enum { PCH_MAX_STEPS = 31, PCH_STRETCH = 64, PCH_BUFFER_BYTES = 64 << 20 };
 
@@ -78,7 +77,7 @@ struct pchan_qreduce {
     void *plan; /* the strategy's */
     pch_agreement agreement;
 
-    atomic_int busy; /* PCH_FREE, or who is inside */
+    atomic_int busy; /* pch_busy.h */
     bool active, broken, finalized, abandoned;
     pch_phase phase;
     uint64_t n_cycles;   /* started */

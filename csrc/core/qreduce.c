@@ -12,7 +12,6 @@
 #include "pch_qreduce.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
 /* ---- who may call ---- */
@@ -22,23 +21,17 @@ pchan_status pch_qreduce_enter(pchan_qreduce *q, const char *what, pchan_error *
     if (!q) return pch_fail(err, PCHAN_ERR_ARG, "%s: no reduce-scatter", what);
     pchan_status status = pch_runtime_check(what, err);
     if (status != PCHAN_OK) return status;
-    int inside = PCH_FREE;
-    while (!atomic_compare_exchange_weak_explicit(&q->busy, &inside, PCH_CALLER, memory_order_acquire,
-                                                  memory_order_relaxed)) {
-        if (inside == PCH_CALLER) {
-            return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this reduce-scatter", what);
-        }
-        if (inside == PCH_HELPER) sched_yield();
-        inside = PCH_FREE;
+    if (!pch_busy_enter(&q->busy)) {
+        return pch_fail(err, PCHAN_ERR_STATE, "%s: another thread is using this reduce-scatter", what);
     }
     if (!q->broken) return PCHAN_OK;
-    atomic_store(&q->busy, PCH_FREE);
+    pch_qreduce_leave(q);
     return pch_fail(err, PCHAN_ERR_STATE, "%s: the reduce-scatter is broken by an earlier error", what);
 }
 
 void pch_qreduce_leave(pchan_qreduce *q)
 {
-    atomic_store_explicit(&q->busy, PCH_FREE, memory_order_release);
+    pch_busy_leave(&q->busy);
 }
 
 /* ---- progress ---- */
@@ -142,8 +135,7 @@ void pch_qreduces_move(const pchan_qreduce *q)
     if (pthread_mutex_trylock(&list_lock) != 0) return; /* another thread is at it, or we are already */
     for (pchan_qreduce *other = active_list; other; other = other->next_active) {
         if (other == q || other->failure.status != PCHAN_OK) continue;
-        int inside = PCH_FREE;
-        if (!atomic_compare_exchange_strong(&other->busy, &inside, PCH_HELPER)) continue;
+        if (!pch_busy_help(&other->busy)) continue;
         pchan_error failure = {0};
         if (progress(other, &failure) != PCHAN_OK) other->failure = failure;
         pch_qreduce_leave(other);
@@ -317,8 +309,7 @@ pchan_status pchan_qreduce_destroy(pchan_qreduce **place, pchan_error *err)
     if (q->active && !q->broken && !q->finalized && !pch_runtime_is_forked()) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: the reduce-scatter is active; wait for it first");
     }
-    int inside = PCH_FREE;
-    if (!atomic_compare_exchange_strong(&q->busy, &inside, PCH_CALLER)) {
+    if (!pch_busy_enter(&q->busy)) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this reduce-scatter");
     }
     end(q);

@@ -32,10 +32,7 @@ static pchan_status fill(pchan_team *team, const MPI_Comm *node_comm, int64_t by
         status = pch_fail(&own, PCHAN_ERR_ARG, "team: node_comm is MPI_COMM_NULL");
     }
     PCH_TRY(pch_agree(comm, status, &own, err));
-    status = node_comm ? pch_comm_acquire(*node_comm, PCH_QREDUCES, &team->node_entry, &own)
-                       : pch_comm_node(team->entry, &own);
-    PCH_TRY(pch_agree(comm, status, &own, err));
-    team->node = node_comm ? team->node_entry->dup[PCH_QREDUCES] : team->entry->node;
+    PCH_TRY(pch_comm_choose_node(team->entry, node_comm, &team->node_entry, &team->node, err));
     MPI_Comm_rank(team->node, &team->node_rank);
     MPI_Comm_size(team->node, &team->node_size);
     status = pch_agree(comm, pch_window_create(team->node, bytes, false, &team->window, &own), &own, err);

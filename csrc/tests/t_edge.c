@@ -86,12 +86,12 @@ static void make_end(end *e, const messages *all, int n_slots, void *region, boo
         unsigned char *block = n ? malloc(n + 256) : NULL; /* nothing may come from nowhere */
         e->memory[m] = all->bytes[m] < 0 ? block + 64 : block;
         if (m >= all->n_small) {
-            e->larges[m - all->n_small] = (pch_large){.local = e->memory[m], .bytes = n, .index = m};
+            e->larges[m - all->n_small] = (pch_large){.local = e->memory[m], .bytes = n};
             continue;
         }
         pch_strides_init(&e->movers[m], 2, strided_shape, e->strides, 8);
-        e->pieces[m] = (pch_piece){e->memory[m], all->bytes[m] < 0 ? &e->movers[m].mover : NULL,
-                                   pch_slot_place(&used, n), n, m};
+        e->pieces[m] =
+            (pch_piece){e->memory[m], all->bytes[m] < 0 ? &e->movers[m].mover : NULL, pch_slot_place(&used, n), n};
     }
     pch_edge_plan(used, all->n_large, &e->edge, &bytes);
     e->edge.n_pieces = all->n_small;
