@@ -72,6 +72,7 @@ void pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool i
 static void begin_larges(pch_edge *edge)
 {
     edge->n_larges_left = edge->n_larges;
+    edge->polls_left = PCH_POLLS_FOR_RECEIVER;
     for (int k = 0; k < edge->n_larges; k++) edge->larges[k].done = false;
 }
 
@@ -135,7 +136,9 @@ bool pch_edge_poll_out(pch_edge *edge, uint64_t cycle)
     }
     if (edge->n_larges_left) {
         bool started = atomic_load_explicit(&edge->control->ready, memory_order_acquire) >= cycle;
-        poll_larges(edge, cycle, true, started);
+        bool mine = started && edge->polls_left == 0;
+        edge->polls_left -= started && !mine;
+        poll_larges(edge, cycle, true, mine);
     }
     return edge->passed && edge->n_larges_left == 0;
 }

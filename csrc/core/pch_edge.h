@@ -38,6 +38,10 @@ typedef struct pch_claim {                       /* of one large message; writte
 
 /* ---- in private memory ---- */
 
+/* A receiver that waits copies; only when it has started and not copied for so many polls the sender does. Copies
+ * by turns would move the cache lines of both buffers from core to core. */
+enum { PCH_POLLS_FOR_RECEIVER = 32 };
+
 /* How a message that is not contiguous in memory gets into a slot and out of it: the first `bytes` of it,
  * in the order in which it travels. */
 typedef struct pch_mover pch_mover;
@@ -71,6 +75,7 @@ typedef struct pch_edge {
     pch_large *larges;
     uint64_t consumed_seen; /* outgoing: what `consumed` was when last read */
     int n_larges_left;      /* in this cycle */
+    int polls_left;         /* outgoing: until the sender may copy large messages */
     bool passed;            /* in this cycle. Incoming: slot emptied. Outgoing: the next start has a slot. */
 } pch_edge;
 
