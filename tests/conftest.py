@@ -20,6 +20,9 @@ HARNESS = WORLD.Dup() if WORLD.size > 1 else None
 
 sys.path.insert(0, str(Path(__file__).parent))  # oracle.py, run_mpi.py
 
+from divisions import node_comm  # noqa: E402, F401
+from transports import transport  # noqa: E402, F401
+
 
 def sdpb_data() -> Path:
     root = Path(__file__).resolve().parent.parent

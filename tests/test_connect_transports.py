@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 from mpi4py import MPI
-from transports import transport  # noqa: F401
 
 import pchan
 
@@ -23,7 +22,7 @@ def pattern(shape, dtype, rank, cycle, message):
 
 
 @pytest.mark.parametrize("memory", ["ordinary", "shared"])
-def test_ring_of_all_sizes(comm, transport, memory):  # noqa: F811
+def test_ring_of_all_sizes(comm, transport, memory):
     right, left = neighbours(comm)
     sizes = [0, 1, 2, 3, 4, 5, 8, 13, 16, 17, 63, 64, 65, 511, 4096, 16384, 16385, 100_001, 1 << 20]
     make = (lambda n: pchan.empty(comm, n, np.uint8)) if memory == "shared" else (lambda n: np.empty(n, np.uint8))
@@ -57,7 +56,7 @@ def views():
     yield np.zeros((3, 300, 300))[:, ::2, 5], np.zeros((150, 3)).T
 
 
-def test_strided_views(comm, transport):  # noqa: F811
+def test_strided_views(comm, transport):
     right, left = neighbours(comm)
     pairs = list(views())
     with pchan.Channel(comm) as ch:
@@ -78,7 +77,7 @@ def test_strided_views(comm, transport):  # noqa: F811
                 assert np.ascontiguousarray(target).tobytes() == want.tobytes(), (k, cycle)
 
 
-def test_derived_datatypes(comm, transport):  # noqa: F811
+def test_derived_datatypes(comm, transport):
     right, left = neighbours(comm)
     column = MPI.DOUBLE.Create_vector(8, 1, 8).Commit()
     triple = MPI.DOUBLE.Create_contiguous(3).Commit()
@@ -107,7 +106,7 @@ def test_derived_datatypes(comm, transport):  # noqa: F811
             assert (f["i"] == left + cycle).all() and (f["d"] == 10 * left + cycle).all()
 
 
-def test_longer_receives_and_self_and_proc_null(comm, transport):  # noqa: F811
+def test_longer_receives_and_self_and_proc_null(comm, transport):
     right, left = neighbours(comm)
     out, into = np.zeros((3, 4)), np.full((5, 4), -1.0)
     mine, back = np.zeros(50_000), np.zeros(50_000)
@@ -135,7 +134,7 @@ def test_longer_receives_and_self_and_proc_null(comm, transport):  # noqa: F811
             assert ch.statuses[i] == (left, 0, 96) and ch.statuses[n] == (MPI.PROC_NULL, MPI.ANY_TAG, 0)
 
 
-def test_many_to_many_with_equal_tags(comm, transport):  # noqa: F811
+def test_many_to_many_with_equal_tags(comm, transport):
     """Everybody to everybody, several messages under one tag, in a random order of registration."""
     rng = random.Random(comm.rank)
     sends = [(p, k, np.zeros(1 + 3 * k)) for p in range(comm.size) for k in range(4)]
@@ -160,7 +159,7 @@ def test_many_to_many_with_equal_tags(comm, transport):  # noqa: F811
                 assert (array == 1000 * p + 100 * comm.rank + 10 * k + cycle).all()
 
 
-def test_wait_any_gives_each_once(comm, transport):  # noqa: F811
+def test_wait_any_gives_each_once(comm, transport):
     right, left = neighbours(comm)
     out, into = [np.zeros(n) for n in (1, 100, 10_000)], [np.zeros(n) for n in (1, 100, 10_000)]
     with pchan.Channel(comm) as ch:

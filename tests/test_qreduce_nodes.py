@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from divisions import STRATEGIES
 from mpi4py import MPI
 from oracle import random_ints, symmetric
 
@@ -9,27 +10,10 @@ import pchan
 
 pytestmark = pytest.mark.mpi
 
-STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
-DIVISIONS = {
-    "one": lambda rank: 0,
-    "each": lambda rank: rank,
-    "1 + rest": lambda rank: int(rank > 0),
-    "rest + 1": lambda rank: int(rank == 2),
-    "cyclic": lambda rank: rank % 2,
-    "blocks": lambda rank: rank // 2,
-}
-
 
 @pytest.fixture
 def basis():
     return pchan.PrimeBasis(130)
-
-
-@pytest.fixture(params=DIVISIONS)
-def node_comm(comm, request):
-    node = comm.Split(DIVISIONS[request.param](comm.rank), -comm.rank)
-    yield node
-    node.Free()
 
 
 def deal_tiles(rng, n, size):

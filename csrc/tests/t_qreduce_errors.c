@@ -5,17 +5,6 @@
 
 enum { N = 7 };
 
-static void run_cycle(object *o, const pchan_basis *basis, int cycle, const char *what)
-{
-    matrix m = make_matrix(basis, N);
-    fill_matrix(basis, &m, cycle);
-    add_all(o->q, &m);
-    OK(pchan_qreduce_start(o->q, err));
-    OK(pchan_qreduce_wait(o->q, -1, err));
-    check_result(o, &m, what);
-    free_matrix(&m);
-}
-
 /* ---- creation ---- */
 
 /* Every rank gets ARG, and a message with `text` in it. */
@@ -140,7 +129,7 @@ static void check_range(const pchan_basis *basis, const char *strategy, int divi
     }
     CHECK(error.rank == lowest, "owner %d instead of %d", error.rank, lowest);
     CHECK(!pchan_qreduce_active(o.q), "active after a range error");
-    run_cycle(&o, basis, 1, "after a range error");
+    run_cycle(&o, basis, N, 1, "after a range error");
     free(half);
     free(residues);
     free_object(&o);
@@ -230,7 +219,7 @@ static void check_freed_communicators(const pchan_basis *basis)
     object o = make_object(comm, N, basis, &(pchan_qreduce_options){.node_comm = &node});
     MPI_Comm_free(&comm);
     MPI_Comm_free(&node);
-    run_cycle(&o, basis, 4, "communicators freed");
+    run_cycle(&o, basis, N, 4, "communicators freed");
     free_object(&o);
 }
 

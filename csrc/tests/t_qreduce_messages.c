@@ -123,17 +123,6 @@ static object make_each(int n, const pchan_basis *basis, const char *strategy, i
         &(pchan_qreduce_options){.node_comm = &self, .strategy = strategy, .buffer_bytes = buffer_bytes});
 }
 
-static void run(object *o, const pchan_basis *basis, int n, int cycle, const char *what)
-{
-    matrix m = make_matrix(basis, n);
-    fill_matrix(basis, &m, cycle);
-    add_all(o->q, &m);
-    OK(pchan_qreduce_start(o->q, err));
-    OK(pchan_qreduce_wait(o->q, -1, err));
-    check_result(o, &m, what);
-    free_matrix(&m);
-}
-
 /* A bit of a message flips on its way to the last rank: all ranks hear of it, and the next cycle is right. Bit 63
  * of a word may be without effect. 40 spare bits: none of these few passes by chance. */
 static void check_damage(const char *strategy)
@@ -156,7 +145,7 @@ static void check_damage(const char *strategy)
         CHECK(status == PCHAN_ERR_RANGE, "%s: bit %lld passes: %s", strategy, (long long)bit, error.message);
         free_matrix(&m);
     }
-    run(&o, basis, N, 50, strategy);
+    run_cycle(&o, basis, N, 50, strategy);
     free_object(&o);
     pchan_basis_destroy(&basis);
 }
@@ -166,7 +155,7 @@ static void check_flight(const pchan_basis *basis)
 {
     enum { N = 30 };
     object o = make_each(N, basis, "residues", 1); /* so many rounds are not connected */
-    run(&o, basis, N, 1, "small buffers");
+    run_cycle(&o, basis, N, 1, "small buffers");
     int want = 2 * (world_size - 1);
     CHECK(n_receives > 3 * want, "only %d receives in all", n_receives);
     CHECK(most_active == want, "%d receives in flight, not %d", most_active, want);
@@ -179,7 +168,7 @@ static void check_counts(const pchan_basis *basis, const char *strategy)
     enum { N = 12, LIMIT = 7 };
     pch_longest_count = LIMIT;
     object o = make_each(N, basis, strategy, 0);
-    run(&o, basis, N, 2, strategy);
+    run_cycle(&o, basis, N, 2, strategy);
     if (strcmp(strategy, "mpi") != 0) {
         CHECK(largest_count <= LIMIT && n_large > 0, "%s: a count of %d", strategy, largest_count);
     } else { /* one element at a time */

@@ -155,4 +155,15 @@ static inline void check_result(const object *o, const matrix *m, const char *wh
     }
 }
 
+static inline void run_cycle(object *o, const pchan_basis *basis, int n, int cycle, const char *what)
+{
+    matrix m = make_matrix(basis, n);
+    fill_matrix(basis, &m, cycle);
+    add_all(o->q, &m);
+    OK(pchan_qreduce_start(o->q, err));
+    OK(pchan_qreduce_wait(o->q, -1, err));
+    check_result(o, &m, what);
+    free_matrix(&m);
+}
+
 #endif
