@@ -44,10 +44,10 @@ class Blocks:
         limbs = 8 * self.rows * n * n_limbs
         panels = 1 if self.panel == n else 2
         residues = 8 * basis.n_primes * panels * self.rows * self.panel
-        return _padded(limbs) + residues + 8 * basis.n_primes * ranks * self.tile**2
+        return whole_pages(limbs) + residues + 8 * basis.n_primes * ranks * self.tile**2
 
 
-def _padded(n_bytes: int) -> int:
+def whole_pages(n_bytes: int) -> int:
     return -(-n_bytes // _PAGE) * _PAGE
 
 
@@ -72,7 +72,7 @@ def plan_blocks(basis: PrimeBasis, k: int, n: int, n_limbs: int, ranks: int, roo
 def _with_tile(basis: PrimeBasis, k: int, n: int, n_limbs: int, ranks: int, room: int, tile: int) -> Blocks | None:
     best, least, per_integer = None, 0.0, 8 * basis.n_primes
     for rows in _row_counts(max(1, min(k, exact_rows(basis)))):
-        left = room - ranks * per_integer * tile**2 - _padded(8 * rows * n * n_limbs)
+        left = room - ranks * per_integer * tile**2 - whole_pages(8 * rows * n * n_limbs)
         panel = n if per_integer * rows * n <= left else left // (2 * per_integer * rows)
         if panel < 1:
             continue

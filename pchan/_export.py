@@ -10,7 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import numpy.typing as npt
-from mpmath.libmp import from_man_exp, from_rational, to_float
+from mpmath.libmp import from_int, from_man_exp, from_rational, to_float
 
 ObjectArray = npt.NDArray[np.object_]
 
@@ -24,31 +24,21 @@ def to_gmpy2(values: ObjectArray, bits: int) -> ObjectArray:
     """mpz and mpq for exact results, else mpfr of `bits` bits."""
     gmpy2 = _library("gmpy2", "gmpy2")
 
-    def convert(x: Any) -> Any:
-        if isinstance(x, int):
-            return gmpy2.mpz(x)
-        if isinstance(x, Fraction):
-            return gmpy2.mpq(x.numerator, x.denominator)
-        sign, mantissa, exponent, _ = x._mpf_
-        return gmpy2.mul_2exp(gmpy2.mpfr(-mantissa if sign else mantissa, bits), exponent)
+    def real(mantissa: int, exponent: int) -> Any:
+        return gmpy2.mul_2exp(gmpy2.mpfr(mantissa, bits), exponent)
 
     with gmpy2.context(gmpy2.get_context(), precision=bits, emin=gmpy2.get_emin_min(), emax=gmpy2.get_emax_max()):
-        return _each(values, convert)
+        return _each(values, lambda x: _convert(x, gmpy2.mpz, gmpy2.mpq, real))
 
 
 def to_flint(values: ObjectArray) -> ObjectArray:
     """fmpz and fmpq for exact results, else arb without radius."""
     flint = _library("flint", "python-flint")
 
-    def convert(x: Any) -> Any:
-        if isinstance(x, int):
-            return flint.fmpz(x)
-        if isinstance(x, Fraction):
-            return flint.fmpq(x.numerator, x.denominator)
-        sign, mantissa, exponent, _ = x._mpf_
-        return flint.arb((int(-mantissa if sign else mantissa), int(exponent)))
+    def real(mantissa: int, exponent: int) -> Any:
+        return flint.arb((int(mantissa), int(exponent)))
 
-    return _each(values, convert)
+    return _each(values, lambda x: _convert(x, flint.fmpz, flint.fmpq, real))
 
 
 def to_float64(values: ObjectArray, bits: int) -> npt.NDArray[np.float64]:
@@ -63,12 +53,19 @@ def _nearest(parts: Any) -> float:
         return float("-inf") if parts[0] else float("inf")
 
 
-def _parts(x: Any, bits: int) -> Any:
+def _convert(x: Any, integer: Any, ratio: Any, real: Any) -> Any:
+    """integer(x), ratio(numerator, denominator) or real(mantissa, exponent of 2), by what x is."""
     if isinstance(x, int):
-        return from_man_exp(x, 0)
+        return integer(x)
     if isinstance(x, Fraction):
-        return from_rational(x.numerator, x.denominator, bits, "n")
-    return x._mpf_
+        return ratio(x.numerator, x.denominator)
+    sign, mantissa, exponent, _ = x._mpf_
+    return real(-mantissa if sign else mantissa, exponent)
+
+
+def _parts(x: Any, bits: int) -> Any:
+    """mpmath's tuple of x."""
+    return _convert(x, from_int, lambda p, q: from_rational(p, q, bits, "n"), from_man_exp)
 
 
 def _each(values: ObjectArray, convert: Any) -> ObjectArray:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from ._blocks import Blocks, plan_blocks, tiles
+from ._blocks import Blocks, plan_blocks, tiles, whole_pages
 from ._core import Team
 from .qreduce import QReduceScatter
 
@@ -174,10 +174,7 @@ class Products:
         """float64[n_primes, rows, columns] of one panel, in shared memory."""
         blocks, n, n_primes = self.blocks, self._q.n, self._basis.n_primes
         width = min(blocks.panel, n - column)
-        start = (
-            -(-8 * blocks.rows * n * self._n_limbs // 4096) * 4096
-            + side * 8 * n_primes * blocks.rows * blocks.panel
-        )
+        start = whole_pages(8 * blocks.rows * n * self._n_limbs) + side * 8 * n_primes * blocks.rows * blocks.panel
         table = self._work.area[start : start + 8 * n_primes * rows * width].view(np.float64)
         table = table.reshape(n_primes, rows * width)
         step = max(1, rows // (8 * self._work.ranks))

@@ -227,9 +227,7 @@ class QReduceScatter(QReduce):
         """
         limbs = None
         try:
-            root = whole_number(root, "gather: root")
-            if not 0 <= root < self._size:
-                raise ValueError(f"gather: root {root} is not a rank of a communicator of {self._size}")
+            root = self._root(root, "gather")
             if self._rank == root:
                 limbs = np.empty((self.n * (self.n + 1) // 2, self.basis.n_limbs), dtype=np.uint64)
         except (TypeError, ValueError, MemoryError):
@@ -246,6 +244,12 @@ class QReduceScatter(QReduce):
         matrix[cols, rows] = matrix[rows, cols]
         return matrix
 
+    def _root(self, root: Any, what: str) -> int:
+        number = whole_number(root, f"{what}: root")
+        if not 0 <= number < self._size:
+            raise ValueError(f"{what}: root {root} is not a rank of a communicator of {self._size}")
+        return number
+
     def report(self, root: int = 0) -> str | None:
         """The last cycle's `stats` as a table over ranks (min, mean, max), for a log: a text at `root`, else None.
 
@@ -255,15 +259,13 @@ class QReduceScatter(QReduce):
                 print(text)
         """
         try:
-            number = whole_number(root, "report: root")
-            if not 0 <= number < self._size:
-                raise ValueError(f"report: root {root} is not a rank of a communicator of {self._size}")
+            root = self._root(root, "report")
         except (TypeError, ValueError):
             with suppress(ValueError):
                 self._all_stats(-1)  # an error on all ranks, here the one at hand
             raise
-        everyone = self._all_stats(number)
-        if self._rank != number:
+        everyone = self._all_stats(root)
+        if self._rank != root:
             return None
         title = (
             f"QReduceScatter: n = {self.n}, {self.basis.bits} bits in {self.basis.n_words} words, "

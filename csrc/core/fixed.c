@@ -31,12 +31,6 @@ static int magnitude(const uint64_t *x, int n, uint64_t *m)
     return n;
 }
 
-static int64_t bit_length(const uint64_t *m, int n)
-{
-    while (n > 0 && m[n - 1] == 0) n--;
-    return n ? 64 * (int64_t)n - __builtin_clzll(m[n - 1]) : 0;
-}
-
 static uint64_t limb_at(const uint64_t *m, int n, int64_t i)
 {
     return i >= 0 && i < n ? m[i] : 0;
@@ -148,7 +142,7 @@ void pchan_fixed_tops(const pchan_fixed *p, int64_t *tops, int64_t *bottom)
 /* sum += ceil(x * 2^shift) */
 static void add_shifted(const uint64_t *x, int n, int64_t shift, uint64_t *sum, int n_sum)
 {
-    int64_t first = shift > 0 ? shift >> 6 : 0, last = (bit_length(x, n) + shift + 63) >> 6;
+    int64_t first = shift > 0 ? shift >> 6 : 0, last = (pch_bit_length(x, n) + shift + 63) >> 6;
     uint64_t carry = shift < 0 && has_bits_below(x, n, -shift);
     for (int64_t i = first; i < n_sum && (i < last || carry); i++) {
         u128 t = (u128)sum[i] + shifted_limb(x, n, shift, i) + carry;
@@ -192,7 +186,7 @@ typedef struct quotient { /* what one entry needs, and scratch */
 /* x * 2^shift >= y? Both positive. */
 static bool at_least(const uint64_t *x, int n_x, int64_t shift, const uint64_t *y, int n_y)
 {
-    int64_t bits_x = bit_length(x, n_x) + shift, bits_y = bit_length(y, n_y);
+    int64_t bits_x = pch_bit_length(x, n_x) + shift, bits_y = pch_bit_length(y, n_y);
     if (bits_x != bits_y) return bits_x > bits_y;
     int64_t x_shift = shift > 0 ? shift : 0, y_shift = shift < 0 ? -shift : 0;
     for (int64_t i = (bits_y + y_shift - 1) / 64; i >= 0; i--) {
@@ -232,7 +226,7 @@ static bool divide(quotient *q, int n, int64_t shift, size_t column, uint64_t *o
     int t = q->n_recip;
     const uint64_t *divisor = q->by->limbs + column * (size_t)q->by->n_limbs;
     const uint64_t slack = (uint64_t)t + 8; /* units: leading_product, two for the reciprocal, one for lead */
-    int64_t bits = bit_length(q->m, n), bits_div = bit_length(divisor, q->by->n_limbs);
+    int64_t bits = pch_bit_length(q->m, n), bits_div = pch_bit_length(divisor, q->by->n_limbs);
     int64_t top = bits + shift - bits_div + 1; /* 2^(top - 2) < quotient < 2^top */
     memset(out, 0, (size_t)q->n_out * sizeof *out);
     if (bits == 0 || bits_div == 0 || top <= (q->nearest ? -1 : 0)) return true;
@@ -247,7 +241,7 @@ static bool divide(quotient *q, int n, int64_t shift, size_t column, uint64_t *o
     add_limb(q->product, t + 1, slack);
     shifted(q->product, t + 1, -point, out, q->n_out);
     if (q->product[0] >= slack || has_bits_below(q->product + 1, t, point - 64)) return true;
-    if (bit_length(out, q->n_out) && !reaches(q, n, shift, divisor, out)) decrement(out, q->n_out);
+    if (pch_bit_length(out, q->n_out) && !reaches(q, n, shift, divisor, out)) decrement(out, q->n_out);
     return true;
 }
 
@@ -297,7 +291,7 @@ pchan_status pchan_fixed_align(const pchan_fixed *p, int64_t exponent, uint64_t 
         uint64_t *y = out + k * (size_t)n_out;
         int n = magnitude(x, p->n_limbs, m);
         int64_t shift = n ? p->exponents[k] - exponent : 0;
-        if (has_bits_below(m, n, -shift) || bit_length(m, n) + shift > 64 * (int64_t)n_out - 1) {
+        if (has_bits_below(m, n, -shift) || pch_bit_length(m, n) + shift > 64 * (int64_t)n_out - 1) {
             status = too_large(p, k, "align", n_out, err);
             goto done;
         }

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "pch_basis.h"
 
+int64_t pch_bit_length(const uint64_t *x, int n)
+{
+    while (n > 0 && !x[n - 1]) n--;
+    return n ? 64 * (int64_t)n - __builtin_clzll(x[n - 1]) : 0;
+}
+
 /* From bit `bits` on all must equal the sign, and -2^bits itself is outside. */
 bool pch_limbs_in_range(const uint64_t *wide, int n_wide, int bits)
 {

@@ -43,4 +43,7 @@ void pch_free(void *block);
          ? PCHAN_OK                                  \
          : pch_fail_nomem((err), #pointer, (size_t)(n) * sizeof *(pointer)))
 
+/* limbs.c: of x >= 0, n limbs; 0 for 0. */
+int64_t pch_bit_length(const uint64_t *x, int n);
+
 #endif

@@ -33,12 +33,6 @@ static uint64_t divide_small(const uint64_t *x, int n, uint64_t divisor, uint64_
     return (uint64_t)rest;
 }
 
-static int bit_length(const uint64_t *x, int n)
-{
-    while (n > 0 && !x[n - 1]) n--;
-    return n ? 64 * n - __builtin_clzll(x[n - 1]) : 0;
-}
-
 static uint64_t digit(const uint64_t *x, int n, int first_bit, int n_bits)
 {
     int limb = first_bit / 64, shift = first_bit % 64;
@@ -87,7 +81,7 @@ static pchan_status choose_primes(pchan_basis *basis, pchan_error *err)
     PCH_TRY(PCH_ALLOC(basis->primes, (size_t)room, err));
     PCH_TRY(PCH_ALLOC(basis->modulus, (size_t)basis->n_modulus_limbs, err));
     basis->modulus[0] = 1;
-    for (uint32_t p = LARGEST_PRIME; bit_length(basis->modulus, basis->n_modulus_limbs) <= target; p--) {
+    for (uint32_t p = LARGEST_PRIME; pch_bit_length(basis->modulus, basis->n_modulus_limbs) <= target; p--) {
         if (!is_prime(p)) continue;
         PCH_ASSERT(basis->n_primes < room);
         basis->primes[basis->n_primes++] = p;
@@ -152,8 +146,8 @@ static pchan_status reserve_restore(pchan_basis *basis, pchan_error *err)
     size_t n_words = (size_t)basis->n_words;
     int bits = 31; /* a digit is a uint32; see "Exactness" in pch_basis.h */
     while (21 * n_words + 4 > (size_t)1 << (36 - bits)) bits--;
-    int needed =
-        bit_length(basis->modulus, basis->n_modulus_limbs) + 2; /* |x| < 2 M, whatever the words; and M > 2^bits */
+    int needed = pch_bit_length(basis->modulus, basis->n_modulus_limbs) +
+                 2; /* |x| < 2 M, whatever the words; and M > 2^bits */
     int columns = basis->kernel->columns;
     basis->digit_bits = bits;
     basis->n_digits = (needed + bits * columns - 1) / (bits * columns) * columns;

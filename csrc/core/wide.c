@@ -12,15 +12,9 @@
 
 typedef __int128 i128;
 
-static int bit_length(const uint64_t *x, int n)
-{
-    while (n > 0 && !x[n - 1]) n--;
-    return n ? 64 * n - __builtin_clzll(x[n - 1]) : 0;
-}
-
 static int bits_of_modulus(const pchan_basis *basis)
 {
-    return bit_length(basis->modulus, basis->n_modulus_limbs);
+    return pch_bit_length(basis->modulus, basis->n_modulus_limbs);
 }
 
 static int n_limbs_for(const pchan_basis *basis, int n_parts)
