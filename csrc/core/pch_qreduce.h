@@ -129,6 +129,16 @@ pchan_status pch_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures,
 int64_t
 pch_window_bytes(const pchan_qreduce *q); /* of this rank's node: the words, and a custom layout's places */
 
+/* chunks.c */
+int64_t pch_longest_part(const pchan_qreduce *q);  /* elements of the owner that has most */
+int64_t pch_elements_sent(const pchan_qreduce *q); /* to owners on other nodes by this rank */
+/* As many elements as fit, at least one, at most the longest part. */
+int64_t pch_chunk_elements(int64_t fit, int64_t longest);
+/* Of chunk `number` of a part of n elements. */
+int64_t pch_chunk_length(int64_t n, int64_t chunk, int64_t number);
+/* ARG where buffer_bytes makes too many of them. */
+pchan_status pch_check_rounds(const pchan_qreduce *q, int64_t n_rounds, pchan_error *err);
+
 /* agreement.c */
 pchan_status pch_agreement_create(pchan_qreduce *q, pchan_error *err);
 pchan_status pch_agreement_begin(pch_agreement *a, int64_t value, pchan_error *err);

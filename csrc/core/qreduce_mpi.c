@@ -15,7 +15,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { MAX_NODES = 2048, MAX_ROUNDS = 1 << 24, BLOCK = 256 };
+enum { MAX_NODES = 2048, BLOCK = 256 };
 
 #if MPI_VERSION >= 4
 enum { PERSISTENT = 1 };
@@ -42,22 +42,17 @@ typedef struct mpi_plan {
 
 static void choose_sizes(const pchan_qreduce *q, mpi_plan *plan)
 {
-    int64_t longest = 0, element = q->basis->n_primes * (int64_t)sizeof(uint32_t);
-    for (int o = 0; o < q->size; o++) {
-        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
-    }
+    int64_t longest = pch_longest_part(q), element = q->basis->n_primes * (int64_t)sizeof(uint32_t);
     /* MPI's counts are ints, and those of all owners may be added up as such */
     int64_t chunk = q->buffer_bytes / (element * (q->size + 1)),
             most = pch_longest_count / q->basis->n_primes / q->size;
-    if (chunk > most) chunk = most;
-    plan->chunk = chunk < 1 ? 1 : chunk < longest ? chunk : longest;
+    plan->chunk = pch_chunk_elements(chunk < most ? chunk : most, longest);
     plan->n_rounds = (longest + plan->chunk - 1) / plan->chunk;
 }
 
 static int64_t chunk_length(const pchan_qreduce *q, const mpi_plan *plan, int owner, int64_t round)
 {
-    int64_t left = pch_layout_n_owned(q->layout, owner) - round * plan->chunk;
-    return left < 0 ? 0 : left < plan->chunk ? left : plan->chunk;
+    return pch_chunk_length(pch_layout_n_owned(q->layout, owner), plan->chunk, round);
 }
 
 static int64_t bytes_in_buffers(const pchan_qreduce *q, const mpi_plan *plan)
@@ -83,10 +78,7 @@ static pchan_status mpi_measure(const pchan_qreduce *q, pchan_qreduce_figures *f
         return pch_fail(err, PCHAN_ERR_ARG, "qreduce: strategy mpi adds residues of at most %d nodes, not %d",
                         MAX_NODES, q->n_nodes);
     }
-    if (sizes.n_rounds <= MAX_ROUNDS) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_ARG,
-                    "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
-                    (long long)q->buffer_bytes, (long long)sizes.n_rounds);
+    return pch_check_rounds(q, sizes.n_rounds, err);
 }
 
 /* ---- the plan ---- */

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { IN_FLIGHT = 2, MAX_ROUNDS = 1 << 24 };
+enum { IN_FLIGHT = 2 };
 
 typedef struct transfer { /* of one chunk per round */
     int peer;
@@ -44,13 +44,10 @@ static void find_transfers(const pchan_qreduce *q, residues_plan *plan)
     }
 }
 
+/* Of what travels. */
 static int64_t longest_slice(const pchan_qreduce *q)
 {
-    int64_t longest = 0;
-    for (int o = 0; o < q->size && q->n_nodes > 1; o++) {
-        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
-    }
-    return longest;
+    return q->n_nodes > 1 ? pch_longest_part(q) : 0;
 }
 
 static int64_t at_most(int64_t n, int64_t limit)
@@ -77,24 +74,10 @@ static int64_t count_rounds(const pchan_qreduce *q, int64_t chunk)
 
 static pchan_status residues_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err)
 {
-    int node = q->node_of[q->rank];
     int64_t chunk = chunk_elements(q), n_rounds = count_rounds(q, chunk);
-    for (int o = 0; o < q->size; o++) {
-        if (q->node_of[o] == node || !pch_contributes(q, o)) continue;
-        figures->bytes_sent += pch_words_bytes(q, pch_layout_n_owned(q->layout, o));
-    }
+    figures->bytes_sent += pch_words_bytes(q, pch_elements_sent(q));
     figures->bytes_held += pch_words_bytes(q, at_most(q->n_local, chunk)) * IN_FLIGHT * (q->n_nodes - 1);
-    if (n_rounds <= MAX_ROUNDS) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_ARG,
-                    "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
-                    (long long)q->buffer_bytes, (long long)n_rounds);
-}
-
-/* Chunk k of a slice of n elements. */
-static int64_t chunk_length(const residues_plan *plan, int64_t n, int k)
-{
-    int64_t left = n - k * plan->chunk;
-    return left < 0 ? 0 : left < plan->chunk ? left : plan->chunk;
+    return pch_check_rounds(q, n_rounds, err);
 }
 
 static uint64_t *buffer_of(const pchan_qreduce *q, const residues_plan *plan, int round, int recv)
@@ -109,14 +92,14 @@ static pchan_status make_round(pchan_qreduce *q, residues_plan *plan, int k, pch
     int64_t n_words = q->basis->n_words;
     pchan_status status;
     PCH_TRY(pchan_channel_create(q->comm, &options, &plan->rounds[k], err));
-    int64_t n = chunk_length(plan, q->n_local, k);
+    int64_t n = pch_chunk_length(q->n_local, plan->chunk, k);
     for (int r = 0; r < plan->n_recvs && n; r++) {
         PCH_TRY(pchan_channel_recv_init(plan->rounds[k], buffer_of(q, plan, k, r), n * n_words, MPI_UINT64_T,
                                         plan->sources[r], q->tag + 1, NULL, err));
     }
     for (int s = 0; s < plan->n_sends; s++) {
         const transfer *t = &plan->sends[s];
-        n = chunk_length(plan, t->n, k);
+        n = pch_chunk_length(t->n, plan->chunk, k);
         if (!n) continue;
         PCH_TRY(pchan_channel_send_init(plan->rounds[k], pch_words_at(q, t->first + k * plan->chunk), n * n_words,
                                         MPI_UINT64_T, t->peer, q->tag + 1, NULL, err));
@@ -185,7 +168,7 @@ static pchan_status residues_begin(pchan_qreduce *q, pchan_error *err)
 /* What round k received is added, what it sent is zeroed. */
 static void finish_round(pchan_qreduce *q, residues_plan *plan, int k)
 {
-    int64_t begin_ns = pch_now_ns(), n = chunk_length(plan, q->n_local, k);
+    int64_t begin_ns = pch_now_ns(), n = pch_chunk_length(q->n_local, plan->chunk, k);
     for (int r = 0; r < plan->n_recvs && n; r++) {
         pchan_accumulate(q->basis, pch_words_at(q, q->first + k * plan->chunk), buffer_of(q, plan, k, r),
                          (size_t)n);
@@ -193,7 +176,7 @@ static void finish_round(pchan_qreduce *q, residues_plan *plan, int k)
     q->stats.accumulate_ns += pch_now_ns() - begin_ns;
     for (int s = 0; s < plan->n_sends; s++) {
         const transfer *t = &plan->sends[s];
-        n = chunk_length(plan, t->n, k);
+        n = pch_chunk_length(t->n, plan->chunk, k);
         if (n) memset(pch_words_at(q, t->first + k * plan->chunk), 0, (size_t)pch_words_bytes(q, n));
         q->stats.bytes_sent += pch_words_bytes(q, n);
     }

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { IN_FLIGHT = 2, MAX_ROUNDS = 1 << 24 };
+enum { IN_FLIGHT = 2 };
 
 typedef struct restored_plan {
     pch_wide *wide;
@@ -58,23 +58,14 @@ static int most_sends_of_all(const pchan_qreduce *q)
     return most;
 }
 
-static int64_t longest_part(const pchan_qreduce *q)
-{
-    int64_t longest = 0;
-    for (int o = 0; o < q->size; o++) {
-        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
-    }
-    return longest;
-}
-
 static void choose_sizes(const pchan_qreduce *q, restored_plan *plan)
 {
     plan->element = pch_wide_element(q->basis, q->n_nodes);
     plan->n_offsets = q->n_nodes - 1;
     plan->most_sends = most_sends_of_all(q);
     int64_t n_buffers = q->n_nodes > 1 ? IN_FLIGHT * (1 + (int64_t)plan->most_sends) + 1 : 1;
-    int64_t longest = longest_part(q), chunk = q->buffer_bytes / (n_buffers * plan->element * 8);
-    plan->chunk = chunk < 1 ? 1 : chunk < longest ? chunk : longest;
+    int64_t longest = pch_longest_part(q);
+    plan->chunk = pch_chunk_elements(q->buffer_bytes / (n_buffers * plan->element * 8), longest);
     plan->n_rounds = (longest + plan->chunk - 1) / plan->chunk * plan->n_offsets;
 }
 
@@ -89,21 +80,14 @@ static pchan_status restored_measure(const pchan_qreduce *q, pchan_qreduce_figur
     restored_plan sizes = {0};
     choose_sizes(q, &sizes);
     figures->bytes_held += buffer_limbs(&sizes) * 8;
-    for (int o = 0; o < q->size; o++) {
-        if (q->node_of[o] == q->node_of[q->rank] || !pch_contributes(q, o)) continue;
-        figures->bytes_sent += pch_layout_n_owned(q->layout, o) * sizes.element * 8;
-    }
-    if (sizes.n_rounds <= MAX_ROUNDS) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_ARG,
-                    "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
-                    (long long)q->buffer_bytes, (long long)sizes.n_rounds);
+    figures->bytes_sent += pch_elements_sent(q) * sizes.element * 8;
+    return pch_check_rounds(q, sizes.n_rounds, err);
 }
 
 /* Elements of a part of n in the chunk of a round. */
 static int64_t chunk_length(const restored_plan *plan, int64_t n, int64_t round)
 {
-    int64_t chunk = plan->n_offsets ? round / plan->n_offsets : round, left = n - chunk * plan->chunk;
-    return left < 0 ? 0 : left < plan->chunk ? left : plan->chunk;
+    return pch_chunk_length(n, plan->chunk, plan->n_offsets ? round / plan->n_offsets : round);
 }
 
 static int64_t chunk_first(const restored_plan *plan, int64_t round)

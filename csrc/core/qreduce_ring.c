@@ -14,8 +14,6 @@
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 1 << 24 };
-
 typedef struct ring_plan {
     pch_wide *wide;
     int64_t element, chunk, n_chunks; /* limbs on the way; elements of a part in a message */
@@ -41,14 +39,10 @@ static bool scans(const pchan_qreduce *q)
 
 static void choose_sizes(const pchan_qreduce *q, ring_plan *plan)
 {
-    int64_t longest = 0;
-    for (int o = 0; o < q->size; o++) {
-        if (pch_layout_n_owned(q->layout, o) > longest) longest = pch_layout_n_owned(q->layout, o);
-    }
+    int64_t longest = pch_longest_part(q);
     plan->element = pch_wide_element(q->basis, q->n_nodes);
     plan->n_steps = q->size - 1;
-    int64_t chunk = q->buffer_bytes / (2 * plan->element * 8);
-    plan->chunk = chunk < 1 ? 1 : chunk < longest ? chunk : longest;
+    plan->chunk = pch_chunk_elements(q->buffer_bytes / (2 * plan->element * 8), longest);
     plan->n_chunks = (longest + plan->chunk - 1) / plan->chunk;
 }
 
@@ -59,8 +53,7 @@ static int64_t list_bytes(const pchan_qreduce *q)
 
 static int64_t chunk_length(const pchan_qreduce *q, const ring_plan *plan, int part, int64_t chunk)
 {
-    int64_t left = pch_layout_n_owned(q->layout, part) - chunk * plan->chunk;
-    return left < 0 ? 0 : left < plan->chunk ? left : plan->chunk;
+    return pch_chunk_length(pch_layout_n_owned(q->layout, part), plan->chunk, chunk);
 }
 
 static pchan_status ring_measure(const pchan_qreduce *q, pchan_qreduce_figures *figures, pchan_error *err)
@@ -71,10 +64,7 @@ static pchan_status ring_measure(const pchan_qreduce *q, pchan_qreduce_figures *
     if (q->node_of[(q->rank + 1) % q->size] != q->node_of[q->rank]) {
         figures->bytes_sent += (pch_layout_offset(q->layout, q->size) - q->n_local) * sizes.element * 8;
     }
-    if (sizes.n_chunks * sizes.n_steps <= MAX_ROUNDS) return PCHAN_OK;
-    return pch_fail(err, PCHAN_ERR_ARG,
-                    "qreduce: buffer_bytes = %lld is too small: the exchange would take %lld rounds",
-                    (long long)q->buffer_bytes, (long long)(sizes.n_chunks * sizes.n_steps));
+    return pch_check_rounds(q, sizes.n_chunks * sizes.n_steps, err);
 }
 
 /* ---- the plan ---- */
