@@ -1,7 +1,7 @@
-"""The systems that bench_channel.py compares. Each is a class that registers a ring of messages and runs cycles:
+"""The systems that bench_channel.py compares. Each is a class that registers a pattern's messages and runs cycles:
 
     system = Class(setting)        collective; registered outside the timing
-    system.run(n_cycles) -> ns     the time of n cycles of start and wait
+    system.run(n_cycles) -> ns     the time of n cycles: start and wait of each phase
     system.free()
 
 To add one, write the class and its line in SYSTEMS.
@@ -16,49 +16,24 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import _native
-import numpy as np
-import numpy.typing as npt
+from _patterns import Pattern
 from mpi4py import MPI
 
 import pchan
 
-CACHE_LINE = 64
-
 
 class Setting(NamedTuple):
-    """One cell of the grid: n_pairs messages of `nbytes` to the right, as many from the left."""
+    """One cell of the grid: the same messages for all systems, and again in node-shared memory."""
 
     comm: MPI.Intracomm
     library: ctypes.CDLL
-    out: npt.NDArray[np.uint8]  # [n_pairs, stride]: the first nbytes of each row travel
-    into: npt.NDArray[np.uint8]
-    nbytes: int
-    one_tag: bool
-
-    @property
-    def left(self) -> int:
-        return (self.comm.rank - 1) % self.comm.size
-
-    @property
-    def right(self) -> int:
-        return (self.comm.rank + 1) % self.comm.size
-
-    def pairs(self) -> list[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]:
-        """(tag, to send, to receive) of each pair."""
-        return [
-            (42 if self.one_tag else k, out[: self.nbytes], into[: self.nbytes])
-            for k, (out, into) in enumerate(zip(self.out, self.into, strict=True))
-        ]
-
-
-def setting_for(comm: MPI.Intracomm, library: ctypes.CDLL, nbytes: int, n_pairs: int, one_tag: bool) -> Setting:
-    stride = -(-nbytes // CACHE_LINE) * CACHE_LINE
-    out = np.full((n_pairs, stride), comm.rank, dtype=np.uint8)
-    into = np.full((n_pairs, stride), 255, dtype=np.uint8)
-    return Setting(comm, library, out, into, nbytes, one_tag)
+    pattern: Pattern
+    shared: Pattern
 
 
 class System(Protocol):
+    pattern: Pattern
+
     def run(self, n_cycles: int) -> int: ...
     def free(self) -> None: ...
 
@@ -67,12 +42,15 @@ class CLoop:
     """A loop in channel_loops.c."""
 
     def __init__(self, setting: Setting, name: str) -> None:
-        s = setting
-        self.library = s.library
-        ring = _native.Ring(
-            s.out.ctypes.data, s.into.ctypes.data, s.out.strides[0], s.nbytes, len(s.out), s.one_tag
-        )
-        self.loop = self.library.bench_create(name.encode(), s.comm.handle % 2**64, ctypes.byref(ring))
+        self.pattern, self.library = setting.pattern, setting.library
+        messages = self.pattern.messages
+        array = (_native.Message * max(len(messages), 1))()
+        for k, (phase, m) in enumerate(messages):
+            memory, count, datatype = m.spec
+            handle = datatype.handle % 2**64
+            array[k] = _native.Message(memory.ctypes.data, count, handle, m.peer, m.tag, m.is_send, phase)
+        comm, n_phases = setting.comm.handle % 2**64, len(self.pattern.phases)
+        self.loop = self.library.bench_create(name.encode(), comm, n_phases, len(messages), array)
 
     def run(self, n_cycles: int) -> int:
         ns: int = self.library.bench_run(self.loop, n_cycles)
@@ -86,20 +64,23 @@ class Persistent:
     """mpi4py's persistent requests."""
 
     def __init__(self, setting: Setting) -> None:
-        s = setting
-        self.requests = [s.comm.Recv_init([into, MPI.BYTE], s.left, tag) for tag, _, into in s.pairs()]
-        self.requests += [s.comm.Send_init([out, MPI.BYTE], s.right, tag) for tag, out, _ in s.pairs()]
+        comm, self.pattern = setting.comm, setting.pattern
+        self.phases = [
+            [(comm.Send_init if m.is_send else comm.Recv_init)(m.spec, m.peer, m.tag) for m in phase]
+            for phase in self.pattern.phases
+        ]
 
     def run(self, n_cycles: int) -> int:
-        requests, startall, waitall = self.requests, MPI.Prequest.Startall, MPI.Prequest.Waitall
+        phases, startall, waitall = self.phases, MPI.Prequest.Startall, MPI.Prequest.Waitall
         begin = time.perf_counter_ns()
         for _ in itertools.repeat(None, n_cycles):
-            startall(requests)
-            waitall(requests)
+            for requests in phases:
+                startall(requests)
+                waitall(requests)
         return time.perf_counter_ns() - begin
 
     def free(self) -> None:
-        for request in self.requests:
+        for request in itertools.chain(*self.phases):
             request.Free()
 
 
@@ -107,19 +88,18 @@ class Nonblocking:
     """mpi4py's Isend and Irecv, anew in every cycle."""
 
     def __init__(self, setting: Setting) -> None:
-        s = setting
-        self.comm = s.comm
-        self.recvs = [([into, MPI.BYTE], s.left, tag) for tag, _, into in s.pairs()]
-        self.sends = [([out, MPI.BYTE], s.right, tag) for tag, out, _ in s.pairs()]
+        self.comm, self.pattern = setting.comm, setting.pattern
+        self.phases = [
+            [(self.comm.Isend if m.is_send else self.comm.Irecv, (m.spec, m.peer, m.tag)) for m in phase]
+            for phase in self.pattern.phases
+        ]
 
     def run(self, n_cycles: int) -> int:
-        recvs, sends, waitall = self.recvs, self.sends, MPI.Request.Waitall
-        irecv, isend = self.comm.Irecv, self.comm.Isend
+        phases, waitall = self.phases, MPI.Request.Waitall
         begin = time.perf_counter_ns()
         for _ in itertools.repeat(None, n_cycles):
-            requests = [irecv(*recv) for recv in recvs]
-            requests += [isend(*send) for send in sends]
-            waitall(requests)
+            for calls in phases:
+                waitall([call(*arguments) for call, arguments in calls])
         return time.perf_counter_ns() - begin
 
     def free(self) -> None:
@@ -132,36 +112,38 @@ class Channel:
     def __init__(
         self, setting: Setting, connect: bool = False, shared: bool = False, one_call: bool = True
     ) -> None:
-        s = setting
-        if shared:  # as setting_for, in node-shared memory
-            out, into = (pchan.empty(s.comm, a.shape, a.dtype) for a in (s.out, s.into))
-            out[:] = s.out
-            s = s._replace(out=out, into=into)
-        self.into = s.into
-        self.one_call = one_call
-        self.channel = pchan.Channel(s.comm)
-        for tag, out, into in s.pairs():
-            self.channel.recv_init(into, s.left, tag)
-            self.channel.send_init(out, s.right, tag)
-        if connect:
-            self.channel.connect()
+        self.pattern, self.one_call = setting.shared if shared else setting.pattern, one_call
+        self.channels = [pchan.Channel(setting.comm) for _ in self.pattern.phases]
+        for channel, phase in zip(self.channels, self.pattern.phases, strict=True):
+            for m in phase:
+                (channel.send_init if m.is_send else channel.recv_init)(m.array, m.peer, m.tag)
+        for channel in self.channels:
+            if connect:
+                channel.connect()
 
     def run(self, n_cycles: int) -> int:
         if self.one_call:
-            exchange = self.channel.exchange
-            begin = time.perf_counter_ns()
-            for _ in itertools.repeat(None, n_cycles):
-                exchange()
-            return time.perf_counter_ns() - begin
-        start, wait = self.channel.start, self.channel.wait
-        begin = time.perf_counter_ns()
-        for _ in itertools.repeat(None, n_cycles):
-            start()
-            wait()
-        return time.perf_counter_ns() - begin
+            return repeat([c.exchange for c in self.channels], n_cycles)
+        return repeat([call for c in self.channels for call in (c.start, c.wait)], n_cycles)
 
     def free(self) -> None:
-        self.channel.free()
+        for channel in self.channels:
+            channel.free()
+
+
+def repeat(calls: list[Callable[[], Any]], n_cycles: int) -> int:
+    """Nanoseconds of n cycles; one call a cycle, the common case, without a loop over calls."""
+    first, *others = calls
+    if not others:
+        begin = time.perf_counter_ns()
+        for _ in itertools.repeat(None, n_cycles):
+            first()
+        return time.perf_counter_ns() - begin
+    begin = time.perf_counter_ns()
+    for _ in itertools.repeat(None, n_cycles):
+        for call in calls:
+            call()
+    return time.perf_counter_ns() - begin
 
 
 class Entry(NamedTuple):

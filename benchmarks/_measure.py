@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 import pchan
+from pchan._info import cpu
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,14 +79,20 @@ def machine(comm: MPI.Intracomm, pinned: bool) -> dict[str, Any]:
     """What the figures depend on; no names of hosts or folders. Collective."""
     with pchan.Channel(comm) as channel:
         spin_us = channel.spin_us
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    cores = len(set().union(*node.allgather(os.sched_getaffinity(0))))
+    crowded = comm.allreduce(node.size > cores, MPI.LOR)
+    node.Free()
     return {
         "ranks": comm.size,
-        "cores": os.cpu_count(),
+        "cores": cores,
         "pinned": bool(comm.allreduce(pinned, MPI.LAND)),
+        "oversubscribed": crowded,
         "spin_us": spin_us,
-        "cpu": _cpu(),
+        "cpu": cpu(),
+        "kernel": pchan._core.kernel,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "mpi": MPI.Get_library_version().strip("\0").partition("\n")[0],
+        "mpi": " ".join(MPI.Get_library_version().strip("\0").partition("\n")[0].split()),
         "thread_level": MPI.Query_thread(),
         "python": platform.python_version(),
         "mpi4py": mpi4py.__version__,
@@ -93,14 +100,6 @@ def machine(comm: MPI.Intracomm, pinned: bool) -> dict[str, Any]:
         "pchan": pchan.__version__,
         "commit": _commit(),
     }
-
-
-def _cpu() -> str:
-    try:
-        with open("/proc/cpuinfo") as f:
-            return next(line.partition(":")[2].strip() for line in f if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown"
 
 
 def _commit() -> str:

@@ -26,16 +26,17 @@ FLAGS = [
 ]
 
 
-class Ring(ctypes.Structure):
-    """bench_ring of channel_loops.c."""
+class Message(ctypes.Structure):
+    """bench_message of channel_loops.c."""
 
     _fields_ = [
-        ("out", ctypes.c_void_p),
-        ("in_", ctypes.c_void_p),
-        ("stride_bytes", ctypes.c_int64),
-        ("bytes", ctypes.c_int64),
-        ("n_pairs", ctypes.c_int),
-        ("one_tag", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("datatype", ctypes.c_uint64),
+        ("peer", ctypes.c_int),
+        ("tag", ctypes.c_int),
+        ("is_send", ctypes.c_int),
+        ("phase", ctypes.c_int),
     ]
 
 
@@ -48,6 +49,13 @@ def _compiler() -> str:
     return found or sys.exit(f"the benchmark needs {name}, the MPI compiler of mpi4py's MPI: set MPICC")
 
 
+def _cache() -> Path:
+    """In a checkout its build folder; an installed package's files may belong to someone else."""
+    if (ROOT / "pyproject.toml").exists():
+        return ROOT / "build" / "benchmarks"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pchan"
+
+
 def _build() -> Path:
     """The library's file, compiled unless one of the same sources and compiler is there."""
     sources = [ROOT / "benchmarks" / "c" / "channel_loops.c", *sorted((ROOT / "csrc" / "core").glob("*.c"))]
@@ -55,7 +63,7 @@ def _build() -> Path:
     digest = hashlib.sha256(compiler.encode())
     for file in [*sources, *sorted((ROOT / "csrc").rglob("*.h"))]:
         digest.update(file.read_bytes())
-    target = ROOT / "build" / "benchmarks" / f"channel_loops-{digest.hexdigest()[:16]}.so"
+    target = _cache() / f"channel_loops-{digest.hexdigest()[:16]}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(f".{os.getpid()}")
@@ -70,14 +78,18 @@ def load(comm: MPI.Intracomm) -> ctypes.CDLL:
     if comm.rank == 0:
         try:
             target = _build()
-        except (Exception, SystemExit) as e:
+        except (OSError, SystemExit) as e:
             failure = str(e)
+        except subprocess.CalledProcessError as e:
+            failure = f"{e.cmd[0]} cannot compile the loops in C"
     failure, target = comm.bcast((failure, target))
     if failure:
         raise SystemExit(failure if comm.rank == 0 else 1)
     library = ctypes.CDLL(str(target))
     library.bench_create.restype = ctypes.c_void_p
-    library.bench_create.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.POINTER(Ring)]
+    library.bench_create.argtypes = [
+        ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.POINTER(Message)
+    ]  # fmt: skip
     library.bench_run.restype = ctypes.c_int64
     library.bench_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.bench_destroy.restype = None

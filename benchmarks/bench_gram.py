@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """gram against python-flint and gmpy2, its cost from small to large n, and SDPB's folders.
 
-    mpiexec -n 1|2 python benchmarks/bench_gram.py [--full | --quick] [--sdpb DIR] [--json FILE]
+    mpiexec -n 1|2 python -m pchan bench gram [--full | --quick] [--sdpb DIR] [--json FILE] [--plot FILE]
 
 Baselines run in the same job on rank 0 (one core) while the others wait; results are compared bit by
 bit.  Times are seconds of the slowest rank, least of several rounds, plan set up before.
@@ -10,15 +10,13 @@ bit.  Times are seconds of the slowest rank, least of several rounds, plan set u
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _report import Parser, Run, bar
 from mpi4py import MPI
 
 import pchan
@@ -177,7 +175,7 @@ def sdpb_case(folder: Path, precision: int) -> dict[str, Any]:
 
 
 def report(results: dict[str, Any]) -> str:
-    lines = [f"{results['ranks']} rank(s), {results['machine']}, {results['kernel']}"]
+    lines = []
     for c in results["baselines"]:
         lines.append(f"n = {c['n']}, K = {c['k']}, {c['bits']}-bit integers")
         lines.append(f"  pchan {c['pchan_s']:.3f} s, normalised {c['pchan_normalized_s']:.3f} s")
@@ -198,35 +196,46 @@ def report(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="gram against python-flint and gmpy2, and its cost by size")
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser("gram", __doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="up to n = 1500, K = 3000: minutes, 4 GiB")
     size.add_argument("--quick", action="store_true", help="small sizes only: seconds")
     parser.add_argument("--sdpb", type=Path, metavar="DIR", help="folder of SDPB folders")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    arguments = parser.parse_args()
+    options = parser.parse(argv)
+    if options.sdpb and not options.sdpb.is_dir():
+        parser.error(f"no such folder: {options.sdpb}")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parse(argv)
+    run = Run(COMM, "gram", options, pinned=False)
     bits, shapes = 1024, [(200, 400), (400, 800)]
-    if arguments.quick:
+    if options.quick:
         bits, shapes = 256, [(20, 30)]
-    if arguments.full:
+    if options.full:
         shapes += [(800, 1600), (1500, 3000)]
-    results: dict[str, Any] = {
-        "ranks": COMM.size,
-        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
-        "kernel": pchan._core.kernel,
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "pchan": pchan.__version__},
-        "baselines": [against_baselines(*shapes[0], bits, 1 if arguments.quick else 4)],
-        "scaling": [scaling(n, k, bits, 5 if n <= 400 else 1) for n, k in shapes],
-        "sdpb": [sdpb_case(folder, 768) for folder in sorted(arguments.sdpb.iterdir()) if folder.is_dir()]
-        if arguments.sdpb
-        else [],
-    }
+    folders = [f for f in sorted(options.sdpb.iterdir()) if f.is_dir()] if options.sdpb else []
+    results: dict[str, Any] = {"baselines": [], "scaling": [], "sdpb": []}
+    with bar("bench gram", COMM.rank == 0) as progress:
+
+        def done() -> None:
+            if progress:
+                progress(sum(map(len, results.values())), 1 + len(shapes) + len(folders))
+
+        results["baselines"].append(against_baselines(*shapes[0], bits, 1 if options.quick else 4))
+        for n, k in shapes:
+            done()
+            results["scaling"].append(scaling(n, k, bits, 5 if n <= 400 else 1))
+        for folder in folders:
+            done()
+            results["sdpb"].append(sdpb_case(folder, 768))
     if COMM.rank == 0:
         print(report(results))
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    run.finish(results)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

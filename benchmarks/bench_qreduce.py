@@ -1,6 +1,6 @@
 """Times QReduceScatter: its strategies side by side, and beside mpi4py with gmpy2 and SDPB's own way of exchange.
 
-    mpiexec -n 2|4|8 python benchmarks/bench_qreduce.py [--full] [--n 300,1000] [--bits 1024] [--json FILE]
+    mpiexec -n 2|4|8 python -m pchan bench qreduce [--full] [--n 300,1000] [--bits 1024] [--json FILE]
 
 Every rank is a node of its own (node_comm=COMM_SELF). Figures are the CPU time of one cycle summed over the ranks,
 because ranks may outnumber cores, and the time on the clock of the slowest rank; the least of a few cycles each;
@@ -10,11 +10,7 @@ The exchange as SDPB does it (c/exchange_sdpb.c) is measured where mpicc finds F
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -24,6 +20,7 @@ from operator import mul
 from pathlib import Path
 
 import numpy as np
+from _report import Parser, Run, bar
 from mpi4py import MPI
 
 import pchan
@@ -319,8 +316,8 @@ def show_scan(cost):
     )
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def parse(argv):
+    parser = Parser("qreduce", __doc__)
     numbers = lambda text: [int(x) for x in text.split(",")]  # noqa: E731
     parser.add_argument("--full", action="store_true", help="n up to 2000, 256 to 2048 bits")
     parser.add_argument("--n", type=numbers, help="rows, separated by commas")
@@ -328,8 +325,7 @@ def parse():
     parser.add_argument("--only", type=lambda text: text.split(","), help="competitors of residues, by name")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--memory", type=float, default=12, help="GiB that all ranks may take (default 12)")
-    parser.add_argument("--json", type=Path, help="also write the figures there")
-    options = parser.parse_args()
+    options = parser.parse(argv)
     options.n = options.n or ([100, 300, 1000, 2000] if options.full else [100, 300])
     options.bits = options.bits or ([256, 512, 1024, 2048] if options.full else [1024])
     options.peer_limit = 1024 * 1000
@@ -342,40 +338,29 @@ def fits(comm, n, precision, options):
     return estimate.node_bytes.sum() < options.memory * GIB
 
 
-def main():
-    comm, options = MPI.COMM_WORLD, parse()
+def main(argv=None):
+    comm, options = MPI.COMM_WORLD, parse(argv)
+    run = Run(comm, "qreduce", options, pinned=False)
     library = load_sdpb(comm)
     cost = scan_cost(comm, library) if library else None
-    cases = []
-    for n in options.n:
-        for precision in options.bits:
-            if not fits(comm, n, precision, options):
-                if comm.rank == 0:
-                    print(f"\nn = {n}, {precision} bits: left out, needs more than {options.memory:g} GiB")
-                continue
-            results = run_case(comm, n, precision, library, options)
-            cases.append({"n": n, "bits": precision, "results": results})
-            if comm.rank == 0:
+    cases, wanted = [], [(n, precision) for n in options.n for precision in options.bits]
+    with bar("bench qreduce", comm.rank == 0) as progress:
+        for done, (n, precision) in enumerate(wanted, 1):
+            if fits(comm, n, precision, options):
+                results = run_case(comm, n, precision, library, options)
+                cases.append({"n": n, "bits": precision, "results": results})
+            if comm.rank == 0 and cases and cases[-1]["n"] == n and cases[-1]["bits"] == precision:
                 show(n, precision, comm.size, results)
-                sys.stdout.flush()
-                if options.json:
-                    write(options.json, comm, cost, cases)
+            elif comm.rank == 0:
+                print(f"\nn = {n}, {precision} bits: left out, needs more than {options.memory:g} GiB")
+            sys.stdout.flush()
+            if progress:
+                progress(done, len(wanted))
     if comm.rank == 0 and cost:
         show_scan(cost)
-
-
-def write(path, comm, cost, cases):
-    arguments = [a for a in sys.argv[1:] if a not in ("--json", str(path))]
-    facts = {
-        "command": " ".join(["mpiexec -n", str(comm.size), "python benchmarks/bench_qreduce.py", *arguments]),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}",
-        "kernel": pchan._core.kernel,
-        "mpi": MPI.Get_library_version().strip("\0").partition("\n")[0],
-        "scan_ns_per_element": cost,
-        "cases": cases,
-    }
-    path.write_text(json.dumps(facts, indent=1) + "\n")
+    run.finish({"scan_ns_per_element": cost, "cases": cases})
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""``python -m pchan info | demo | gram``, alone or under mpiexec. Rank 0 prints; errors are one line."""
+"""``python -m pchan info | demo | gram | bench``, alone or under mpiexec. Rank 0 prints; errors are one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from . import _cli_gram, _demo, _info
+from . import _cli_bench, _cli_gram, _demo, _info
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     parser = Parser(prog="python -m pchan", description="pchan: persistent operations for mpi4py programs")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for module in (_info, _demo, _cli_gram):
+    for module in (_info, _demo, _cli_gram, _cli_bench):
         module.add_parser(commands)
     args = parser.parse_args(argv)
     try:

@@ -48,7 +48,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "nodes": f"{nodes[0]} (at most {most[1]} ranks each)",
         "usable cores": f"{cores} on this node" + ("; more ranks than cores" if crowded else ""),
         "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
-        "CPU": _cpu(),
+        "CPU": cpu(),
         "kernel": _core.kernel + (" (PCHAN_KERNEL)" if "PCHAN_KERNEL" in os.environ else ""),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
@@ -60,7 +60,7 @@ def _thread_level() -> str:
     return levels.get(MPI.Query_thread(), "unknown")
 
 
-def _cpu() -> str:
+def cpu() -> str:
     try:
         with open("/proc/cpuinfo") as f:
             return next(line.partition(":")[2].strip() for line in f if line.startswith("model name"))

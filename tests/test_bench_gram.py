@@ -18,6 +18,6 @@ def test_shortest_form(tmp_path, ranks):
     assert done.returncode == 0, done.stderr
     results = json.loads(path.read_text())
     (case,) = results["baselines"]
-    assert results["ranks"] == ranks and case["pchan_s"] > 0
+    assert results["machine"]["ranks"] == ranks and case["pchan_s"] > 0
     assert case["gmpy2_over_pchan"] == case["gmpy2_s"] / case["pchan_s"]
     assert "gmpy2 loops" in done.stdout and len(results["scaling"]) == 1

@@ -1,11 +1,12 @@
 """The benchmarks run, in their shortest form, and write what they measured."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from run_mpi import run_mpi
+from run_mpi import clean_environment, run_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.launcher
@@ -39,3 +40,117 @@ def test_bench_qreduce(tmp_path, n):
     assert names <= set(case["results"])
     for figures in case["results"].values():
         assert figures["cpu_s"] > 0 and figures["wall_s"] > 0 and figures["bytes_held"] > 0
+
+
+@pytest.mark.parametrize("n, pattern", [(2, "pingpong"), (3, "pingpong"), (1, "halo"), (3, "halo"), (4, "halo")])
+def test_other_patterns(tmp_path, n, pattern):
+    """Each system checks that it moved everything."""
+    report = tmp_path / "report.json"
+    options = ["--pattern", pattern, "--bytes", "1,5", "--pairs", "2", "--smoke", "--json", str(report)]
+    run = run_mpi(n, [sys.executable, str(ROOT / "benchmarks" / "bench_channel.py"), *options])
+    assert run.returncode == 0, run.stdout + run.stderr
+    figures = json.loads(report.read_text())
+    assert figures["pattern"] == pattern and len(figures["cells"]) == 2 and not figures["goals"]
+
+
+COMMANDS = {
+    "channel": ["--smoke", "--bytes", "1,64", "--pairs", "1,2"],
+    "qreduce": ["--n", "10,20", "--bits", "64", "--repetitions", "1"],
+    "gram": ["--quick"],
+}
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def result(request, tmp_path_factory):
+    """What `python -m pchan bench` writes: report, picture, output."""
+    folder = tmp_path_factory.mktemp("bench")
+    files = [str(folder / "report.json"), str(folder / "picture.png")]
+    name = request.param
+    options = [*COMMANDS[name], "--json", files[0], "--plot", files[1]]
+    run = run_mpi(2, [sys.executable, "-m", "pchan", "bench", name, *options])
+    assert run.returncode == 0, run.stdout + run.stderr
+    return name, folder, run.stdout
+
+
+def test_bench_command_says_what_it_ran_on(result):
+    name, folder, output = result
+    report = json.loads((folder / "report.json").read_text())
+    assert report["benchmark"] == name and report["arguments"] == COMMANDS[name]
+    assert {"ranks", "cores", "pinned", "oversubscribed", "kernel", "mpi", "commit"} <= set(report["machine"])
+    assert {"load_before", "others_cores", "stolen_cores"} == set(report["noise"])
+    assert "2 ranks on" in output and report["machine"]["mpi"] in output
+
+
+def test_plots_are_pictures(result):
+    _, folder, _ = result
+    picture = (folder / "picture.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
+
+
+def compare(folder, change, *options):
+    """compare.py on the report and on a changed one."""
+    old = folder / "report.json"
+    new = folder / "new.json"
+    report = json.loads(old.read_text())
+    change(report)
+    new.write_text(json.dumps(report))
+    command = [sys.executable, str(ROOT / "benchmarks" / "compare.py"), str(old), str(new), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+
+
+def slower(factor):
+    def change(report):
+        for cell in report.get("cells", []):
+            cell["us"] = {k: v * factor if k.startswith("pchan") else v for k, v in cell["us"].items()}
+        for case in report.get("cases", []):
+            case["results"]["residues"]["cpu_s"] *= factor
+        for case in report.get("baselines", []):
+            case["pchan_s"] *= factor
+
+    return change
+
+
+def test_compare_finds_what_is_slower(result):
+    _, folder, _ = result
+    same = compare(folder, slower(1.0))
+    assert same.returncode == 0 and " 0 worse" in same.stdout, same.stdout + same.stderr
+    better = compare(folder, slower(0.5))
+    assert better.returncode == 0 and "better" in better.stdout
+    worse = compare(folder, slower(1.5), "--no-repeat")
+    assert worse.returncode == 1 and "WORSE" in worse.stdout and " 0 worse" not in worse.stdout
+
+
+def test_compare_measures_again_before_it_alarms(result):
+    _, folder, _ = result
+    once = compare(folder, slower(1e6))  # nothing is a million times slower
+    assert "twice more" in once.stdout and once.returncode in (0, 1), once.stdout + once.stderr
+    changes = [
+        float(line.split()[-2 if line.endswith(("WORSE", "better")) else -1])
+        for line in once.stdout.splitlines()
+        if " / " in line
+    ]
+    assert changes and max(changes) < 1e5, once.stdout
+
+
+@pytest.mark.parametrize(
+    "change", [lambda r: r.update(benchmark="other"), lambda r: r["machine"].update(ranks=99), lambda r: r.clear()]
+)
+def test_compare_refuses_what_differs(result, change):
+    _, folder, _ = result
+    run = compare(folder, change)
+    assert run.returncode == 2 and run.stderr.startswith("compare.py: ") and len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["channel", "--systems", "pvm"], "no such system: pvm"),
+        (["channel", "--bytes", "0"], "numbers above 0"),
+        (["qreduce", "--json", "/no/such/folder/x"], "no such folder"),
+        (["gram", "--sdpb", "/no/such/folder"], "no such folder"),
+        (["speed"], "invalid choice"),
+    ],
+)
+def test_bad_arguments(arguments, complaint):
+    run = run_mpi(2, [sys.executable, "-m", "pchan", "bench", *arguments])
+    assert run.returncode == 2 and complaint in run.stderr and run.stderr.count("see ") == 1, run.stderr

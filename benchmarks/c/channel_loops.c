@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The C systems of bench_channel.py: a ring over n_pairs messages each way, as a loop of start and
- * wait. Built by _native.py into a shared library together with csrc/core, called by ctypes with
- * buffers and a communicator that the other systems use as well.
+ * The C systems of bench_channel.py: persistent messages in one or more phases, as a loop of start and wait
+ * of each phase. Built by _native.py into a shared library together with csrc/core, called by ctypes with
+ * buffers, datatypes and a communicator that the other systems use as well.
  *
- * Receives come before sends, as PETSc and hypre have them; an error ends the job.
+ * Messages are registered in the order given (receives before sends, as PETSc and hypre have them); an error
+ * ends the job.
  */
 #include "../../csrc/pchan.h"
 
@@ -13,20 +14,26 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct bench_ring {
-    char *out, *in;       /* n_pairs messages each */
-    int64_t stride_bytes; /* from one message to the next */
-    int64_t bytes;        /* of a message */
-    int n_pairs;
-    int one_tag; /* all pairs have tag 42, as in KokkosComm's benchmark; else each its own */
-} bench_ring;
+typedef struct bench_message {
+    void *buffer;
+    int64_t count;     /* of datatype */
+    uint64_t datatype; /* mpi4py's handle */
+    int peer, tag;
+    int is_send;
+    int phase; /* ascending */
+} bench_message;
 
-typedef struct bench_loop {
-    void (*cycle)(struct bench_loop *loop);
+typedef struct bench_phase {
     int n; /* requests */
     MPI_Request *requests;
     MPI_Status *statuses;
     pchan_channel *channel;
+} bench_phase;
+
+typedef struct bench_loop {
+    void (*cycle)(bench_phase *phase);
+    int n_phases;
+    bench_phase *phases;
 } bench_loop;
 
 static void check(int good, const char *what)
@@ -36,19 +43,26 @@ static void check(int good, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* ---- raw MPI ---- */
-
-static void cycle_waitall(bench_loop *loop)
+static void *room(size_t n, size_t bytes)
 {
-    check(!MPI_Startall(loop->n, loop->requests), "MPI_Startall");
-    check(!MPI_Waitall(loop->n, loop->requests, loop->statuses), "MPI_Waitall");
+    void *memory = calloc(n ? n : 1, bytes);
+    check(memory != NULL, "calloc");
+    return memory;
 }
 
-static void cycle_testall(bench_loop *loop)
+/* ---- raw MPI ---- */
+
+static void cycle_waitall(bench_phase *phase)
+{
+    check(!MPI_Startall(phase->n, phase->requests), "MPI_Startall");
+    check(!MPI_Waitall(phase->n, phase->requests, phase->statuses), "MPI_Waitall");
+}
+
+static void cycle_testall(bench_phase *phase)
 {
     int done = 0;
-    check(!MPI_Startall(loop->n, loop->requests), "MPI_Startall");
-    while (!done) check(!MPI_Testall(loop->n, loop->requests, &done, loop->statuses), "MPI_Testall");
+    check(!MPI_Startall(phase->n, phase->requests), "MPI_Startall");
+    while (!done) check(!MPI_Testall(phase->n, phase->requests, &done, phase->statuses), "MPI_Testall");
 }
 
 /* KokkosComm before its requests became one array: start appends every handle to a fresh array that
@@ -61,12 +75,12 @@ typedef struct request_object {
 
 static MPI_Request *append_all(const MPI_Request *requests, int n)
 {
-    int room = 0;
+    int size = 0;
     MPI_Request *grown = NULL;
     for (int i = 0; i < n; i++) {
-        if (i == room) {
-            room = room ? 2 * room : 1;
-            MPI_Request *bigger = malloc((size_t)room * sizeof *bigger);
+        if (i == size) {
+            size = size ? 2 * size : 1;
+            MPI_Request *bigger = malloc((size_t)size * sizeof *bigger);
             check(bigger != NULL, "malloc");
             if (grown) memcpy(bigger, grown, (size_t)i * sizeof *bigger);
             free(grown);
@@ -77,91 +91,98 @@ static MPI_Request *append_all(const MPI_Request *requests, int n)
     return grown;
 }
 
-static void cycle_temporaries(bench_loop *loop)
+static void cycle_temporaries(bench_phase *phase)
 {
-    size_t n = (size_t)loop->n;
-    MPI_Request *started = append_all(loop->requests, loop->n);
-    check(!MPI_Startall(loop->n, started), "MPI_Startall");
+    size_t n = (size_t)phase->n;
+    MPI_Request *started = append_all(phase->requests, phase->n);
+    check(!MPI_Startall(phase->n, started), "MPI_Startall");
     free(started);
 
     request_object *objects = malloc(n * sizeof *objects);
     MPI_Request *waited = malloc(n * sizeof *waited);
     MPI_Status *statuses = malloc(n * sizeof *statuses);
     check(objects && waited && statuses, "malloc");
-    for (size_t i = 0; i < n; i++) objects[i] = (request_object){loop->requests[i], {NULL}};
+    for (size_t i = 0; i < n; i++) objects[i] = (request_object){phase->requests[i], {NULL}};
     for (size_t i = 0; i < n; i++) waited[i] = objects[i].request;
-    check(!MPI_Waitall(loop->n, waited, statuses), "MPI_Waitall");
+    check(!MPI_Waitall(phase->n, waited, statuses), "MPI_Waitall");
     free(statuses);
     free(waited);
     free(objects);
 }
 
-static void make_requests(bench_loop *loop, const bench_ring *ring, MPI_Comm comm, int sends_first)
+/* One persistent request a message, sends before receives where asked. */
+static void make_requests(bench_phase *phase, const bench_message *messages, MPI_Comm comm, int sends_first)
 {
-    int rank, size;
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
-    loop->n = 2 * ring->n_pairs;
-    loop->requests = malloc((size_t)loop->n * sizeof *loop->requests);
-    loop->statuses = malloc((size_t)loop->n * sizeof *loop->statuses);
-    check(loop->requests && loop->statuses, "malloc");
-    MPI_Request *recvs = loop->requests + (sends_first ? ring->n_pairs : 0);
-    MPI_Request *sends = loop->requests + (sends_first ? 0 : ring->n_pairs);
-    for (int k = 0; k < ring->n_pairs; k++) {
-        int tag = ring->one_tag ? 42 : k;
-        check(!MPI_Recv_init(ring->in + k * ring->stride_bytes, (int)ring->bytes, MPI_BYTE,
-                             (rank + size - 1) % size, tag, comm, &recvs[k]),
-              "MPI_Recv_init");
-        check(!MPI_Send_init(ring->out + k * ring->stride_bytes, (int)ring->bytes, MPI_BYTE, (rank + 1) % size,
-                             tag, comm, &sends[k]),
-              "MPI_Send_init");
+    phase->requests = room((size_t)phase->n, sizeof *phase->requests);
+    phase->statuses = room((size_t)phase->n, sizeof *phase->statuses);
+    int place = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int k = 0; k < phase->n; k++) {
+            const bench_message *m = &messages[k];
+            if (m->is_send != (pass ^ sends_first)) continue;
+            MPI_Datatype type = (MPI_Datatype)(uintptr_t)m->datatype;
+            MPI_Request *request = &phase->requests[place++];
+            int count = (int)m->count, failed;
+            if (m->is_send) {
+                failed = MPI_Send_init(m->buffer, count, type, m->peer, m->tag, comm, request);
+            } else {
+                failed = MPI_Recv_init(m->buffer, count, type, m->peer, m->tag, comm, request);
+            }
+            check(!failed, "MPI_Send_init, MPI_Recv_init");
+        }
     }
 }
 
 /* ---- pchan ---- */
 
-static void cycle_pchan(bench_loop *loop)
+static void cycle_pchan(bench_phase *phase)
 {
-    check(pchan_channel_start(loop->channel, NULL) == PCHAN_OK, "pchan_channel_start");
-    check(pchan_channel_wait(loop->channel, -1, NULL) == PCHAN_OK, "pchan_channel_wait");
+    check(pchan_channel_start(phase->channel, NULL) == PCHAN_OK, "pchan_channel_start");
+    check(pchan_channel_wait(phase->channel, -1, NULL) == PCHAN_OK, "pchan_channel_wait");
 }
 
-static void make_channel(bench_loop *loop, const bench_ring *ring, MPI_Comm comm)
+static void make_channel(bench_phase *phase, const bench_message *messages, MPI_Comm comm)
 {
-    int rank, size;
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
-    check(pchan_channel_create(comm, NULL, &loop->channel, NULL) == PCHAN_OK, "pchan_channel_create");
-    for (int k = 0; k < ring->n_pairs; k++) {
-        int tag = ring->one_tag ? 42 : k;
-        check(pchan_channel_recv_init(loop->channel, ring->in + k * ring->stride_bytes, ring->bytes, MPI_BYTE,
-                                      (rank + size - 1) % size, tag, NULL, NULL) == PCHAN_OK,
-              "pchan_channel_recv_init");
-        check(pchan_channel_send_init(loop->channel, ring->out + k * ring->stride_bytes, ring->bytes, MPI_BYTE,
-                                      (rank + 1) % size, tag, NULL, NULL) == PCHAN_OK,
-              "pchan_channel_send_init");
+    check(pchan_channel_create(comm, NULL, &phase->channel, NULL) == PCHAN_OK, "pchan_channel_create");
+    for (int k = 0; k < phase->n; k++) {
+        const bench_message *m = &messages[k];
+        MPI_Datatype type = (MPI_Datatype)(uintptr_t)m->datatype;
+        pchan_status status =
+            m->is_send
+                ? pchan_channel_send_init(phase->channel, m->buffer, m->count, type, m->peer, m->tag, NULL, NULL)
+                : pchan_channel_recv_init(phase->channel, m->buffer, m->count, type, m->peer, m->tag, NULL, NULL);
+        check(status == PCHAN_OK, "pchan_channel_send_init, pchan_channel_recv_init");
     }
 }
 
 /* ---- what Python calls ---- */
 
 /* system: "waitall", "testall", "temporaries" or "pchan". comm: mpi4py's handle. Collective. */
-PCHAN_API bench_loop *bench_create(const char *system, uint64_t comm, const bench_ring *ring);
+PCHAN_API bench_loop *bench_create(const char *system, uint64_t comm, int n_phases, int n,
+                                   const bench_message *messages);
 PCHAN_API int64_t bench_run(bench_loop *loop, int64_t n_cycles); /* nanoseconds */
 PCHAN_API void bench_destroy(bench_loop *loop);
 
-bench_loop *bench_create(const char *system, uint64_t handle, const bench_ring *ring)
+bench_loop *bench_create(const char *system, uint64_t handle, int n_phases, int n, const bench_message *messages)
 {
     MPI_Comm comm = (MPI_Comm)(uintptr_t)handle;
-    bench_loop *loop = calloc(1, sizeof *loop);
-    check(loop != NULL, "calloc");
-    if (!strcmp(system, "pchan")) {
-        loop->cycle = cycle_pchan;
-        make_channel(loop, ring, comm);
-    } else {
-        int temporaries = !strcmp(system, "temporaries");
-        loop->cycle = temporaries ? cycle_temporaries : !strcmp(system, "waitall") ? cycle_waitall : cycle_testall;
-        make_requests(loop, ring, comm, temporaries);
+    bench_loop *loop = room(1, sizeof *loop);
+    int plain = strcmp(system, "pchan") != 0, temporaries = !strcmp(system, "temporaries");
+    loop->cycle = !plain                       ? cycle_pchan
+                  : temporaries                ? cycle_temporaries
+                  : !strcmp(system, "waitall") ? cycle_waitall
+                                               : cycle_testall;
+    loop->n_phases = n_phases;
+    loop->phases = room((size_t)loop->n_phases, sizeof *loop->phases);
+    for (int k = 0; k < n; k++) loop->phases[messages[k].phase].n++;
+    for (int p = 0; p < loop->n_phases; p++) {
+        bench_phase *phase = &loop->phases[p];
+        if (plain) {
+            make_requests(phase, messages, comm, temporaries);
+        } else {
+            make_channel(phase, messages, comm);
+        }
+        messages += phase->n;
     }
     return loop;
 }
@@ -176,15 +197,21 @@ static int64_t now_ns(void)
 int64_t bench_run(bench_loop *loop, int64_t n_cycles)
 {
     int64_t begin_ns = now_ns();
-    for (int64_t i = 0; i < n_cycles; i++) loop->cycle(loop);
+    for (int64_t i = 0; i < n_cycles; i++) {
+        for (int p = 0; p < loop->n_phases; p++) loop->cycle(&loop->phases[p]);
+    }
     return now_ns() - begin_ns;
 }
 
 void bench_destroy(bench_loop *loop)
 {
-    for (int i = 0; i < loop->n; i++) MPI_Request_free(&loop->requests[i]);
-    check(pchan_channel_destroy(&loop->channel, NULL) == PCHAN_OK, "pchan_channel_destroy");
-    free(loop->requests);
-    free(loop->statuses);
+    for (int p = 0; p < loop->n_phases; p++) {
+        bench_phase *phase = &loop->phases[p];
+        for (int i = 0; phase->requests && i < phase->n; i++) MPI_Request_free(&phase->requests[i]);
+        check(pchan_channel_destroy(&phase->channel, NULL) == PCHAN_OK, "pchan_channel_destroy");
+        free(phase->requests);
+        free(phase->statuses);
+    }
+    free(loop->phases);
     free(loop);
 }
