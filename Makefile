@@ -7,12 +7,13 @@ BIN     := $(abspath $(VENV))/bin
 INSIDE   = PATH="$(BIN):$$PATH"
 MPICCS   = $(BIN)/mpicc:$(BIN)/mpicc_abi
 SOURCES := pyproject.toml setup.py MANIFEST.in README.md $(wildcard pchan/*.py pchan/*.pyi examples/*.py) \
-           $(wildcard csrc/*.h csrc/core/*.[ch] csrc/python/*.[ch])
+           $(wildcard csrc/*.h csrc/core/*.[ch] csrc/python/*.[ch] benchmarks/*.py benchmarks/c/*.c)
 C_FILES := $(wildcard csrc/*.h csrc/*/*.[ch] benchmarks/c/*.[ch])
 
 help:
 	@echo "make demo     set up $(VENV), install, run the two demonstrations on 2 ranks"
 	@echo "make test     the C tests, then the Python suite on $(RANKS) ranks"
+	@echo "make bench    benchmarks in their short form, 2 ranks: reports and pictures in build/bench"
 	@echo "make format   ruff format, clang-format"
 	@echo "make lint     ruff, mypy, clang-format, warnings as errors for each MPI ABI"
 	@echo "make clean    remove what was built; make distclean: $(VENV) too"
@@ -21,7 +22,7 @@ help:
 # The environment: third-party packages once per change of pyproject.toml, pchan after each change of its source.
 $(VENV)/packages: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet mpich 'mpi4py>=4.0' numpy mpmath gmpy2 threadpoolctl rich tqdm 'setuptools>=64' wheel 'pytest>=9' pytest-mpi hypothesis
+	$(BIN)/pip install --quiet mpich 'mpi4py>=4.0' numpy mpmath gmpy2 threadpoolctl rich tqdm matplotlib 'setuptools>=64' wheel 'pytest>=9' pytest-mpi hypothesis
 	-@$(BIN)/pip install --quiet python-flint # its numbers go untested where it has no wheel
 	@touch $@
 
@@ -46,6 +47,14 @@ test: $(VENV)/installed
 	done; \
 	if [ -n "$$failed" ]; then echo "FAILED (C tests, or number of ranks):$$failed"; exit 1; fi; \
 	echo "All passed: the C tests, and the Python suite on $(RANKS) ranks."
+
+# Each prints its table.
+bench: $(VENV)/installed
+	@mkdir -p build/bench
+	@for name in channel qreduce gram; do \
+	    $(INSIDE) mpiexec -n 2 python -m pchan bench $$name \
+	        --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
+	done
 
 # Development tools, installed when first needed.
 $(VENV)/tools: $(VENV)/packages
@@ -74,5 +83,5 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-.PHONY: help demo test format lint clean distclean
+.PHONY: help demo test bench format lint clean distclean
 .DEFAULT_GOAL := help

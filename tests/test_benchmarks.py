@@ -154,3 +154,32 @@ def test_compare_refuses_what_differs(result, change):
 def test_bad_arguments(arguments, complaint):
     run = run_mpi(2, [sys.executable, "-m", "pchan", "bench", *arguments])
     assert run.returncode == 2 and complaint in run.stderr and run.stderr.count("see ") == 1, run.stderr
+
+
+def model(*arguments):
+    command = [sys.executable, str(ROOT / "benchmarks" / "scale_model.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=clean_environment())
+
+
+def test_scale_model(tmp_path):
+    picture = tmp_path / "scale.png"
+    run = model("--n", "1000", "--ranks-per-node", "8", "--plot", str(picture))
+    assert run.returncode == 0 and picture.read_bytes().startswith(b"\x89PNG"), run.stderr
+    rows = [line.split() for line in run.stdout.splitlines() if line.split()[:1] == ["4096"]]
+    assert [len(row) for row in rows] == [8, 5]
+    seconds = [float(x) for x in rows[0][1:]]
+    assert all(seconds) and min(seconds) == seconds[0], "residues is not the fastest"
+
+
+def test_scale_model_costs_grow_with_the_problem():
+    def residues(*arguments):
+        lines = [line.split() for line in model(*arguments).stdout.splitlines()]
+        return [float(line[1]) for line in lines if len(line) == 8 and line[0].isdigit()]
+
+    small, large, slow = (
+        residues(*a) for a in (["--n", "1000"], ["--n", "2000"], ["--n", "1000", "--rate", "20"])
+    )
+    assert len(small) == 13
+    assert all(a < b for a, b in zip(small, large, strict=True)) and all(
+        a < b for a, b in zip(small, slow, strict=True)
+    )
