@@ -106,7 +106,7 @@ static pchan_status find_crowded(MPI_Comm comm, bool *crowded, pchan_error *err)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         for (int i = 0; i < MAX_CPUS && i < CPU_SETSIZE; i++) {
-            if (CPU_ISSET(i, &set)) mask[i / 8] |= (unsigned char)(1u << (i % 8));
+            if (CPU_ISSET((size_t)i, &set)) mask[i / 8] |= (unsigned char)(1u << (i % 8));
         }
     }
     MPI_Comm machine = MPI_COMM_NULL;

@@ -192,11 +192,13 @@ static pchan_status lay_pair(layout_state *s, int64_t k, int64_t *planned_large,
     *route = (pch_route){.transport = settle(peer, s->incoming, k), .bytes = pair->send->bytes};
     switch (route->transport) {
         case PCHAN_BY_SHM:
+            PCH_ASSERT(s->edge != NULL);
             route->edge = s->edge;
             s->edge->pieces[s->edge->n_pieces++] = piece_for(s, row, route->bytes, &s->slot_used);
             break;
         case PCHAN_BY_SHARED:
         case PCHAN_BY_CMA:
+            PCH_ASSERT(s->edge != NULL);
             route->edge = s->edge;
             route->large = &s->edge->larges[s->edge->n_larges++];
             *route->large = (pch_large){.local = s->g->channel->details[index].buf,

@@ -291,7 +291,7 @@ static pchan_status finish(pchan_channel *channel, pchan_error *err)
 
 static pchan_status fail_timeout(pchan_channel *channel, pchan_error *err)
 {
-    pch_fail(err, PCHAN_ERR_TIMEOUT, "wait: %d of %d operations unfinished:", channel->n_left, channel->n);
+    pch_tell(err, PCHAN_ERR_TIMEOUT, "wait: %d of %d operations unfinished:", channel->n_left, channel->n);
     if (!err) return PCHAN_ERR_TIMEOUT;
     for (int i = 0; i < channel->n; i++) {
         if (channel->operations[i].done) continue;

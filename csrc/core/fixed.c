@@ -247,7 +247,7 @@ static bool divide(quotient *q, int n, int64_t shift, size_t column, uint64_t *o
 
 static pchan_status too_large(const pchan_fixed *p, size_t k, const char *what, int n_out, pchan_error *err)
 {
-    pch_fail(err, PCHAN_ERR_RANGE, "%s: entry (%zu, %zu) does not fit %d limbs", what, k / p->n_cols,
+    pch_tell(err, PCHAN_ERR_RANGE, "%s: entry (%zu, %zu) does not fit %d limbs", what, k / p->n_cols,
              k % p->n_cols, n_out);
     if (err) err->index = (int64_t)k;
     return PCHAN_ERR_RANGE;

@@ -140,7 +140,7 @@ pchan_status pchan_pack(const pchan_basis *basis, const pchan_array *residues, u
         size_t bad;
         uint64_t *out = words + row * cols * (size_t)basis->n_words;
         if (pch_pack_row(basis, residues, row, 0, cols, out, &bad) == PCHAN_OK) continue;
-        pch_fail(err, PCHAN_ERR_ARG, "pack: residue of integer %zu is not an integer of at most 2^53 in size",
+        pch_tell(err, PCHAN_ERR_ARG, "pack: residue of integer %zu is not an integer of at most 2^53 in size",
                  row * cols + bad);
         if (err) err->index = (int64_t)(row * cols + bad);
         return PCHAN_ERR_ARG;

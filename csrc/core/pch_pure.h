@@ -24,12 +24,19 @@
         if (status != PCHAN_OK) goto done; \
     } while (0)
 
-/* status.c: both fill *err when it is not NULL and return the status. */
+/* status.c: all fill *err when it is not NULL; the last two return the status. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-pchan_status pch_fail(pchan_error *err, pchan_status status, const char *format, ...);
-pchan_status pch_fail_nomem(pchan_error *err, const char *what, size_t bytes);
+void pch_tell(pchan_error *err, pchan_status status, const char *format, ...);
+/* A macro, so that a static analyzer sees what it returns. */
+#define pch_fail(err, status, ...) (pch_tell((err), (status), __VA_ARGS__), (pchan_status)(status))
+/* Inline, so that a static analyzer sees what it returns. */
+static inline pchan_status pch_fail_nomem(pchan_error *err, const char *what, size_t bytes)
+{
+    pch_tell(err, PCHAN_ERR_NOMEM, "no memory for %s (%zu bytes)", what, bytes);
+    return PCHAN_ERR_NOMEM;
+}
 
 /* alloc.c: the allocation door. Arrays are zeroed; the product is checked for overflow;
  * zero elements give a unique pointer. */

@@ -146,7 +146,7 @@ static pchan_status reserve_restore(pchan_basis *basis, pchan_error *err)
     size_t n_words = (size_t)basis->n_words;
     int bits = 31; /* a digit is a uint32; see "Exactness" in pch_basis.h */
     while (21 * n_words + 4 > (size_t)1 << (36 - bits)) bits--;
-    int needed = pch_bit_length(basis->modulus, basis->n_modulus_limbs) +
+    int needed = (int)pch_bit_length(basis->modulus, basis->n_modulus_limbs) +
                  2; /* |x| < 2 M, whatever the words; and M > 2^bits */
     int columns = basis->kernel->columns;
     basis->digit_bits = bits;

@@ -184,7 +184,7 @@ static pchan_status fail_range(const pchan_qreduce *q, int64_t place, pchan_erro
             break;
         }
     }
-    pch_fail(err, PCHAN_ERR_RANGE, "wait: element (%lld, %lld), owned by rank %d, does not satisfy |x| < 2^%d",
+    pch_tell(err, PCHAN_ERR_RANGE, "wait: element (%lld, %lld), owned by rank %d, does not satisfy |x| < 2^%d",
              (long long)row, (long long)col, owner, q->basis->bits);
     if (err) err->rank = owner;
     if (err) err->index = place;

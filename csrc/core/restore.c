@@ -103,7 +103,7 @@ pchan_status pchan_restore(const pchan_basis *basis, const uint64_t *words, size
     pchan_status status = pch_restore_unchecked(basis, words, n, limbs, memory, &bad);
     pch_free(memory);
     if (status == PCHAN_OK) return status;
-    pch_fail(err, status, "restore: integer %zu does not satisfy |x| < 2^%d", bad, basis->bits);
+    pch_tell(err, status, "restore: integer %zu does not satisfy |x| < 2^%d", bad, basis->bits);
     if (err) err->index = (int64_t)bad;
     return status;
 }

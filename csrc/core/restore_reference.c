@@ -104,7 +104,7 @@ pchan_status pchan_restore_reference(const pchan_basis *basis, const uint64_t *w
     pchan_status status = pch_restore_reference_unchecked(basis, words, n, limbs, scratch, &bad);
     pch_free(scratch);
     if (status == PCHAN_OK) return status;
-    pch_fail(err, status, "restore: integer %zu does not satisfy |x| < 2^%d", bad, basis->bits);
+    pch_tell(err, status, "restore: integer %zu does not satisfy |x| < 2^%d", bad, basis->bits);
     if (err) err->index = (int64_t)bad;
     return status;
 }

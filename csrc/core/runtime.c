@@ -105,12 +105,12 @@ pchan_status pch_fail_mpi(pchan_error *err, int code, const char *what)
     char *stack = strstr(text, ", error stack"); /* MPICH appends its calls */
     if (!stack) stack = strchr(text, '\n');
     if (stack) *stack = '\0';
-    pch_fail(err, PCHAN_ERR_MPI, "%s: %s", what, text);
+    pch_tell(err, PCHAN_ERR_MPI, "%s: %s", what, text);
     if (err) err->mpi_code = code;
     return PCHAN_ERR_MPI;
 }
 
-pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err)
+pchan_status pch_agree_on(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err)
 {
     int rank, size, first;
     MPI_Comm_rank(comm, &rank);

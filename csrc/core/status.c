@@ -20,9 +20,9 @@ const char *pchan_status_name(pchan_status status)
     return "unknown pchan_status";
 }
 
-pchan_status pch_fail(pchan_error *err, pchan_status status, const char *format, ...)
+void pch_tell(pchan_error *err, pchan_status status, const char *format, ...)
 {
-    if (!err) return status;
+    if (!err) return;
     err->status = status;
     err->mpi_code = 0;
     err->rank = -1;
@@ -31,10 +31,4 @@ pchan_status pch_fail(pchan_error *err, pchan_status status, const char *format,
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
-    return status;
-}
-
-pchan_status pch_fail_nomem(pchan_error *err, const char *what, size_t bytes)
-{
-    return pch_fail(err, PCHAN_ERR_NOMEM, "no memory for %s (%zu bytes)", what, bytes);
 }

@@ -14,7 +14,7 @@ typedef __int128 i128;
 
 static int bits_of_modulus(const pchan_basis *basis)
 {
-    return pch_bit_length(basis->modulus, basis->n_modulus_limbs);
+    return (int)pch_bit_length(basis->modulus, basis->n_modulus_limbs);
 }
 
 static int n_limbs_for(const pchan_basis *basis, int n_parts)
@@ -131,7 +131,7 @@ static int restore_shifted(pch_wide *wide, const uint64_t *words, uint64_t *limb
         if (pch_restore_unchecked(wide->part, wide->one, 1, limbs, wide->restore_scratch, &bad) == PCHAN_OK)
             return sign;
     }
-    PCH_ASSERT(!"a class without an integer");
+    PCH_ASSERT(false && "a class without an integer");
     return 0;
 }
 
