@@ -48,7 +48,7 @@ def test_everywhere(comm):
 
 
 def run_suite(tmp_path, text, *options, n=2):
-    for name in ("conftest.py", "run_mpi.py"):
+    for name in ("conftest.py", "divisions.py", "run_mpi.py", "transports.py"):
         shutil.copy(HERE / name, tmp_path)
     (tmp_path / "test_it.py").write_text(text)
     (tmp_path / "pytest.ini").write_text(
