@@ -554,9 +554,9 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_add(pchan_qreduce *qreduce,
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_start(pchan_qreduce *qreduce, pchan_error *err);
 
 /* Finishes the cycle. Collective over comm. Afterwards the contribution is zero again.
- * TIMEOUT: still active. RANGE, on every rank: some integer has |x| >= 2^bits; err->rank is its
- * owner and the message names (i, j); the object serves the next cycle. MPI: the object can only
- * be destroyed. */
+ * TIMEOUT: still active. RANGE, on every rank: some integer has |x| >= 2^bits; the message names
+ * (i, j) of the first in row-major order, err->rank is its owner; the object serves the next cycle. MPI: the
+ * object can only be destroyed. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_wait(pchan_qreduce *qreduce, int64_t timeout_ns,
                                                           pchan_error *err);
 /* As pchan_channel_poll. */

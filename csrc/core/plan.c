@@ -253,7 +253,6 @@ pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *b
     q->rank = q->entry->rank;
     q->size = q->entry->size;
     q->basis = basis;
-    q->first_bad = INT64_MAX;
     pch_live_add(&q->live, finalize_qreduce);
     PCH_TRY(fill_plan(q, n, options ? options : &defaults, err));
     *out = q;
