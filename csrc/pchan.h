@@ -494,11 +494,12 @@ typedef struct pchan_qreduce_options {
  *              the integers owned on (node + offset), receive and add those of (node - offset). Where nodes have
  *              unequal numbers of ranks, the parts are dealt as for "residues"
  *   ring       as SDPB before: size - 1 steps over all ranks of: receive a part's integers from rank - 1, add the
- * own ones, send to rank + 1; each step finds its part by a list of indices ring_scan  the same, but each step
- * looks at all (i, j) for those of its part, as SDPB did: a baseline mpi        MPI_Reduce_scatter of uint32
- * residues; at most 2,048 nodes gather     the reference, slow and obvious: rank 0 adds all Messages of residues
- * show flipped bits as the basis does, see pchan_basis; integers ("restored", "ring") carry a sum of their limbs
- * with them, which shows every single flipped bit. Both are reported as RANGE. */
+ *              own ones, send to rank + 1; each step finds its part by a list of indices
+ *   ring_scan  the same, but each step looks at all (i, j) for those of its part, as SDPB did: a baseline
+ *   mpi        MPI_Reduce_scatter of uint32 residues; at most 2,048 nodes
+ *   gather     the reference, slow and obvious: rank 0 adds all
+ * Messages of residues show flipped bits as the basis does, see pchan_basis; integers ("restored", "ring") carry a
+ * sum of their limbs with them, which shows every single flipped bit. Both are reported as RANGE. */
 
 typedef struct pchan_qreduce_figures {
     int64_t n_local;    /* elements owned */
