@@ -528,7 +528,8 @@ typedef struct pchan_qreduce_stats {
 /* Collective over comm; options may be NULL; the basis is borrowed until destroy.
  * Every rank must pass the same n, basis, layout, strategy and buffer_bytes; ranks of one
  * node_comm must be able to share memory, and node_comm must divide comm. Pages of the window are first touched by
- * the ranks that own or send them. NOMEM when a node cannot hold what pchan_qreduce_estimate tells.
+ * the ranks that own or send them. NOMEM when a node cannot hold what pchan_qreduce_estimate tells, and
+ * its ranks' limbs, rows and columns.
  * ARG, NOMEM, SYSTEM, MPI, STATE. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *basis,
                                                             const pchan_qreduce_options *options,
