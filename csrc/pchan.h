@@ -494,11 +494,12 @@ typedef struct pchan_qreduce_options {
  *              the integers owned on (node + offset), receive and add those of (node - offset). Where nodes have
  *              unequal numbers of ranks, the parts are dealt as for "residues"
  *   ring       as SDPB before: size - 1 steps over all ranks of: receive a part's integers from rank - 1, add the
- * own ones, send to rank + 1; each step finds its part by a list of indices ring_scan  the same, but each step
- * looks at all (i, j) for those of its part, as SDPB did: a baseline mpi        MPI_Reduce_scatter of uint32
- * residues; at most 2,048 nodes gather     the reference, slow and obvious: rank 0 adds all Messages of residues
- * show flipped bits as the basis does, see pchan_basis; integers ("restored", "ring") carry a sum of their limbs
- * with them, which shows every single flipped bit. Both are reported as RANGE. */
+ *              own ones, send to rank + 1; each step finds its part by a list of indices
+ *   ring_scan  the same, but each step looks at all (i, j) for those of its part, as SDPB did: a baseline
+ *   mpi        MPI_Reduce_scatter of uint32 residues; at most 2,048 nodes
+ *   gather     the reference, slow and obvious: rank 0 adds all
+ * Messages of residues show flipped bits as the basis does, see pchan_basis; integers ("restored", "ring") carry a
+ * sum of their limbs with them, which shows every single flipped bit. Both are reported as RANGE. */
 
 typedef struct pchan_qreduce_figures {
     int64_t n_local;    /* elements owned */
@@ -527,7 +528,8 @@ typedef struct pchan_qreduce_stats {
 /* Collective over comm; options may be NULL; the basis is borrowed until destroy.
  * Every rank must pass the same n, basis, layout, strategy and buffer_bytes; ranks of one
  * node_comm must be able to share memory, and node_comm must divide comm. Pages of the window are first touched by
- * the ranks that own or send them. NOMEM when a node cannot hold what pchan_qreduce_estimate tells.
+ * the ranks that own or send them. NOMEM when a node cannot hold what pchan_qreduce_estimate tells, and
+ * its ranks' limbs, rows and columns.
  * ARG, NOMEM, SYSTEM, MPI, STATE. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *basis,
                                                             const pchan_qreduce_options *options,
@@ -554,9 +556,9 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_add(pchan_qreduce *qreduce,
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_start(pchan_qreduce *qreduce, pchan_error *err);
 
 /* Finishes the cycle. Collective over comm. Afterwards the contribution is zero again.
- * TIMEOUT: still active. RANGE, on every rank: some integer has |x| >= 2^bits; err->rank is its
- * owner and the message names (i, j); the object serves the next cycle. MPI: the object can only
- * be destroyed. */
+ * TIMEOUT: still active. RANGE, on every rank: some integer has |x| >= 2^bits; the message names
+ * (i, j) of the first in row-major order, err->rank is its owner; the object serves the next cycle. MPI: the
+ * object can only be destroyed. */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_qreduce_wait(pchan_qreduce *qreduce, int64_t timeout_ns,
                                                           pchan_error *err);
 /* As pchan_channel_poll. */

@@ -178,6 +178,27 @@ def test_range_error_on_every_rank_and_the_next_cycle_is_right(comm, strategy, n
         node_comm.Free()
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("layout", ["block", "packed", "custom"])
+def test_range_error_names_the_first_element_whoever_owns_it(comm, strategy, layout, node_comm):
+    """In row-major order: the same for any number of ranks, layout, division and strategy."""
+    basis, last = pchan.PrimeBasis(100), comm.size - 1
+    where = {
+        "block": pchan.BlockCyclic((1, comm.size), 2),
+        "packed": pchan.PackedRows(),
+        "custom": pchan.CustomLayout(lambda i, j: last - (i + j) % comm.size),
+    }[layout]
+    with pchan.QReduceScatter(comm, 9, basis, layout=where, strategy=strategy, node_comm=node_comm) as q:
+        for i, j in [(8, 8), (3, 3), (0, 7), (0, 3), (2, 4)]:
+            if comm.rank == last:
+                for _ in range(2):
+                    q.add(i, j, basis.residues([[2**100 - 1]]))
+        q.start()
+        owner = next(r for r, own in enumerate(comm.allgather((0, 3) in zip(q.rows, q.cols, strict=True))) if own)
+        with pytest.raises(pchan.RangeError, match=rf"\(0, 3\), owned by rank {owner},"):
+            q.wait()
+
+
 def test_a_flipped_bit_is_noticed(comm):
     basis = pchan.PrimeBasis(500, check_bits=30)
     with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF) as q:

@@ -209,6 +209,18 @@ int pch_layout_owner_of_place(const pch_layout *layout, int64_t place)
     return low;
 }
 
+void pch_layout_find(const pch_layout *layout, int64_t place, int64_t *row, int64_t *col)
+{
+    for (int64_t i = 0; i < layout->n; i++) {
+        for (int64_t j = i; j < layout->n; j++) {
+            if (pch_layout_position(layout, i, j) != place) continue;
+            *row = i;
+            *col = j;
+            return;
+        }
+    }
+}
+
 static void owned_custom(const pch_layout *layout, int rank, int64_t *rows, int64_t *cols)
 {
     int64_t first = layout->offset[rank], end = layout->offset[rank + 1], k = 0;

@@ -59,6 +59,8 @@ static inline int64_t pch_layout_n_owned(const pch_layout *layout, int rank)
 }
 
 int pch_layout_owner_of_place(const pch_layout *layout, int64_t place);
+/* Indices of the element at a place, by looking at all places: for errors. */
+void pch_layout_find(const pch_layout *layout, int64_t place, int64_t *row, int64_t *col);
 
 static inline int pch_layout_owner(const pch_layout *layout, int64_t i, int64_t j)
 {

@@ -83,7 +83,8 @@ struct pchan_qreduce {
     uint64_t n_cycles;   /* started */
     uint64_t n_finished; /* also with RANGE */
     int64_t n_restored;  /* own elements that have left the window in this cycle */
-    int64_t first_bad;   /* place of the first element out of range here, or INT64_MAX */
+    int64_t first_bad;   /* row * n + column of the first element found out of range here, or INT64_MAX */
+    int64_t bad_place;   /* that was marked last, or -1 */
     pchan_error failure; /* of progress made by another object's wait */
     pchan_qreduce *next_active;
     pchan_qreduce_stats stats, last; /* being measured; of the last cycle */
@@ -151,8 +152,8 @@ pchan_status pch_qreduce_enter(pchan_qreduce *q, const char *what, pchan_error *
 void pch_qreduce_leave(pchan_qreduce *q);
 /* Adds what the channel sends to other nodes to the cycle's bytes_sent. */
 void pch_count_sent(pchan_qreduce *q, const pchan_channel *channel);
-/* An element of this rank, by number, is out of range or was damaged on the way. */
-void pch_mark_bad(pchan_qreduce *q, int64_t number);
+/* The element at a place is out of range or was damaged on the way. */
+void pch_mark_bad(pchan_qreduce *q, int64_t place);
 /* Restores the next block of this rank's elements, of which n_summed have their final sums, into its
  * limbs, and zeroes them in the window. True when all n_local are restored. */
 bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed);

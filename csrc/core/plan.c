@@ -138,20 +138,21 @@ done:
     return status;
 }
 
-/* Can the node hold the window and the buffers of all its ranks? Collective over q->node. */
+/* Can the node hold the window, and the buffers and results of all its ranks? Collective over q->node. */
 static pchan_status check_node_memory(const pchan_qreduce *q, pchan_error *err)
 {
     pchan_qreduce_figures figures = {0};
     pchan_error own = {0};
     pchan_status status;
     PCH_TRY(pch_agree(q->comm, pch_measure(q, &figures, &own), &own, err));
-    int64_t all = figures.bytes_held, available = pch_available_bytes();
+    int64_t element = (q->basis->n_limbs + 2) * (int64_t)sizeof(uint64_t); /* limbs, row and column */
+    int64_t all = figures.bytes_held + q->n_local * element, available = pch_available_bytes();
     PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT64_T, MPI_SUM, q->node), "MPI_Allreduce", err));
     if (all > available) {
         status =
             pch_fail(&own, PCHAN_ERR_NOMEM,
-                     "window and buffers: %lld bytes on this node (%lld of them the window), but only %lld are "
-                     "available",
+                     "window, buffers and results: %lld bytes on this node (%lld of them the window), but only "
+                     "%lld are available",
                      (long long)all, (long long)figures.node_bytes, (long long)available);
     }
     status = pch_agree(q->comm, status, &own, err);
@@ -253,7 +254,6 @@ pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *b
     q->rank = q->entry->rank;
     q->size = q->entry->size;
     q->basis = basis;
-    q->first_bad = INT64_MAX;
     pch_live_add(&q->live, finalize_qreduce);
     PCH_TRY(fill_plan(q, n, options ? options : &defaults, err));
     *out = q;

@@ -69,9 +69,17 @@ void pch_count_sent(pchan_qreduce *q, const pchan_channel *channel)
     }
 }
 
-void pch_mark_bad(pchan_qreduce *q, int64_t number)
+void pch_mark_bad(pchan_qreduce *q, int64_t place)
 {
-    if (q->first + number < q->first_bad) q->first_bad = q->first + number;
+    const pch_layout *l = q->layout;
+    int64_t row, col;
+    /* finding indices is slow, and an owner's places are in row-major order */
+    if (q->bad_place >= 0 && place >= q->bad_place &&
+        pch_layout_owner_of_place(l, place) == pch_layout_owner_of_place(l, q->bad_place))
+        return;
+    q->bad_place = place;
+    pch_layout_find(l, place, &row, &col);
+    if (row * l->n + col < q->first_bad) q->first_bad = row * l->n + col;
 }
 
 bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed)
@@ -84,7 +92,7 @@ bool pch_qreduce_restore_own(pchan_qreduce *q, int64_t n_summed)
         uint64_t *limbs = q->limbs + q->n_restored * q->basis->n_limbs;
         size_t bad = 0;
         if (pch_restore_unchecked(q->basis, words, (size_t)n, limbs, q->restore_scratch, &bad) != PCHAN_OK) {
-            pch_mark_bad(q, q->n_restored + (int64_t)bad);
+            pch_mark_bad(q, q->first + q->n_restored + (int64_t)bad);
         }
         memset(words, 0, (size_t)pch_words_bytes(q, n));
         q->n_restored += n;
@@ -158,6 +166,7 @@ pchan_status pchan_qreduce_start(pchan_qreduce *q, pchan_error *err)
     q->active = true;
     q->phase = PCH_ARRIVE;
     q->first_bad = INT64_MAX;
+    q->bad_place = -1;
     q->n_restored = 0;
     q->n_cycles++;
     atomic_store_explicit(&q->window->counters[q->node_rank].value, q->n_cycles, memory_order_release);
@@ -170,24 +179,15 @@ done:
     return status;
 }
 
-static pchan_status fail_range(const pchan_qreduce *q, int64_t place, pchan_error *err)
+static pchan_status fail_range(const pchan_qreduce *q, int64_t element, pchan_error *err)
 {
     const pch_layout *l = q->layout;
-    int owner = pch_layout_owner_of_place(l, place);
-    int64_t row = 0, col = 0;
-    for (int64_t i = 0; i < l->n; i++) {
-        for (int64_t j = i; j < l->n; j++) {
-            if (pch_layout_position(l, i, j) != place) continue;
-            row = i;
-            col = j;
-            i = l->n;
-            break;
-        }
-    }
+    int64_t row = element / l->n, col = element % l->n;
+    int owner = pch_layout_owner(l, row, col);
     pch_tell(err, PCHAN_ERR_RANGE, "wait: element (%lld, %lld), owned by rank %d, does not satisfy |x| < 2^%d",
              (long long)row, (long long)col, owner, q->basis->bits);
     if (err) err->rank = owner;
-    if (err) err->index = place;
+    if (err) err->index = pch_layout_position(l, row, col);
     return PCHAN_ERR_RANGE;
 }
 
@@ -198,8 +198,8 @@ static pchan_status finish(pchan_qreduce *q, pchan_error *err)
     q->n_finished++;
     q->last = q->stats;
     q->stats = (pchan_qreduce_stats){.bytes_held = q->last.bytes_held, .n_local = q->n_local};
-    int64_t place = q->agreement.value;
-    return place == INT64_MAX ? PCHAN_OK : fail_range(q, place, err);
+    int64_t element = q->agreement.value;
+    return element == INT64_MAX ? PCHAN_OK : fail_range(q, element, err);
 }
 
 static pchan_status break_down(pchan_qreduce *q, pchan_status status)

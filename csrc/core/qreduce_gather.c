@@ -130,7 +130,7 @@ static void restore_block(pchan_qreduce *q, gather_plan *plan)
     pchan_status status =
         pch_restore_reference_unchecked(q->basis, words + q->n_restored * q->basis->n_words, (size_t)n,
                                         q->limbs + q->n_restored * q->basis->n_limbs, plan->scratch, &bad);
-    if (status != PCHAN_OK) pch_mark_bad(q, q->n_restored + (int64_t)bad);
+    if (status != PCHAN_OK) pch_mark_bad(q, q->first + q->n_restored + (int64_t)bad);
     q->n_restored += n;
     q->stats.restore_ns += pch_now_ns() - begin_ns;
 }

@@ -228,7 +228,7 @@ static void finish_chunk(pchan_qreduce *q, restored_plan *plan, int64_t round)
     int64_t n = chunk_length(plan, q->n_local, round), first = chunk_first(plan, round), begin_ns = pch_now_ns();
     size_t bad;
     if (!pch_wide_finish(plan->wide, plan->sums, (size_t)n, q->limbs + first * q->basis->n_limbs, &bad))
-        pch_mark_bad(q, first + (int64_t)bad);
+        pch_mark_bad(q, q->first + first + (int64_t)bad);
     plan->own_done = 0;
     q->stats.restore_ns += pch_now_ns() - begin_ns;
 }
@@ -248,7 +248,7 @@ static void finish_round(pchan_qreduce *q, restored_plan *plan)
     int64_t round = plan->round++, n = chunk_length(plan, q->n_local, round), begin_ns = pch_now_ns();
     size_t bad;
     if (!pch_wide_add(plan->wide, plan->sums, received_at(plan, round), (size_t)n, &bad))
-        pch_mark_bad(q, chunk_first(plan, round) + (int64_t)bad);
+        pch_mark_bad(q, q->first + chunk_first(plan, round) + (int64_t)bad);
     q->stats.accumulate_ns += pch_now_ns() - begin_ns;
     pch_count_sent(q, plan->rounds[round]);
     if (offset_of(plan, round) == plan->n_offsets) finish_chunk(q, plan, round);

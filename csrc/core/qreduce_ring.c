@@ -237,7 +237,7 @@ static pchan_status end_step(pchan_qreduce *q, ring_plan *plan, uint64_t *buffer
     }
     int64_t begin_ns = pch_now_ns();
     if (n && !pch_wide_finish(plan->wide, buffer, (size_t)n, q->limbs + first * q->basis->n_limbs, &bad))
-        pch_mark_bad(q, first + (int64_t)bad);
+        pch_mark_bad(q, q->first + first + (int64_t)bad);
     q->stats.restore_ns += pch_now_ns() - begin_ns;
     plan->at++;
     plan->step = -1;
@@ -248,10 +248,8 @@ static void check_received(pchan_qreduce *q, ring_plan *plan, const uint64_t *bu
 {
     size_t bad;
     int64_t begin_ns = pch_now_ns(), n = chunk_length(q, plan, part, plan->at);
-    if (!pch_wide_check(plan->wide, buffer, (size_t)n, &bad)) {
-        int64_t place = pch_layout_offset(q->layout, part) + plan->at * plan->chunk + (int64_t)bad;
-        if (place < q->first_bad) q->first_bad = place;
-    }
+    if (!pch_wide_check(plan->wide, buffer, (size_t)n, &bad))
+        pch_mark_bad(q, pch_layout_offset(q->layout, part) + plan->at * plan->chunk + (int64_t)bad);
     q->stats.accumulate_ns += pch_now_ns() - begin_ns;
 }
 

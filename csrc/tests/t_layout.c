@@ -28,6 +28,9 @@ static void check_layout(const pchan_layout *options, int64_t n, int n_ranks)
             CHECK(!seen[place], "place %lld twice", (long long)place);
             seen[place] = 1;
             CHECK(pch_layout_owner(layout, i, j) == r && pch_layout_owner_of_place(layout, place) == r, "owner");
+            int64_t row = -1, col = -1;
+            pch_layout_find(layout, place, &row, &col);
+            CHECK(row == i && col == j, "(%lld, %lld) is found", (long long)row, (long long)col);
             if (options->kind != PCHAN_PACKED_ROWS) {
                 int block = options->kind == PCHAN_BLOCK_CYCLIC ? options->block : 1, g = layout->grid_rows;
                 int owner = (int)(i / block % g) + (int)(j / block % layout->grid_cols) * g;
