@@ -42,7 +42,7 @@ test: $(VENV)/installed
 	$(MAKE) --no-print-directory -C csrc test BUILD=build-venv MPICC=$(BIN)/mpicc MPIEXEC=$(BIN)/mpiexec || failed=" C"; \
 	for n in $(RANKS); do \
 	    echo "== mpiexec -n $$n pytest"; \
-	    $(INSIDE) MPIEXEC_TIMEOUT=300 timeout -k 10 330 mpiexec -n $$n pytest -q --junitxml=build/tests-$$n.xml \
+	    $(INSIDE) MPIEXEC_TIMEOUT=600 timeout -k 10 630 mpiexec -n $$n pytest -q --junitxml=build/tests-$$n.xml \
 	        || failed="$$failed $$n"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "FAILED (C tests, or number of ranks):$$failed"; exit 1; fi; \
