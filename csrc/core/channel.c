@@ -431,7 +431,8 @@ pchan_status pchan_channel_destroy(pchan_channel **channel, pchan_error *err)
     if ((*channel)->active && !pch_runtime_is_forked()) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: the channel is active; wait for it first");
     }
-    if (!pch_busy_enter(&(*channel)->busy)) {
+    /* a helper is waited for where the connection is closed; in a forked child it would never leave */
+    if (atomic_load(&(*channel)->busy) == PCH_CALLER) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this channel");
     }
     dispose(*channel);

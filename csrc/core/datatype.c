@@ -14,7 +14,15 @@ static void free_type(MPI_Datatype *type, bool owned)
     *type = MPI_DATATYPE_NULL;
 }
 
-/* Replaces *type by a type made of it; the old one is freed when it was ours. */
+/* The old type is freed when it was ours. */
+static void replace(MPI_Datatype *type, bool *owned, MPI_Datatype made)
+{
+    free_type(type, *owned);
+    *type = made;
+    *owned = true;
+}
+
+/* Replaces *type by n of it. */
 static pchan_status wrap(int64_t n, int64_t stride_bytes, MPI_Datatype *type, bool *owned, pchan_error *err)
 {
     const int longest = pch_longest_count;
@@ -39,11 +47,8 @@ static pchan_status wrap(int64_t n, int64_t stride_bytes, MPI_Datatype *type, bo
         free_type(&pieces[0], true);
         free_type(&pieces[1], true);
     }
-    if (status != PCHAN_OK) return status;
-    free_type(type, *owned);
-    *type = outer;
-    *owned = true;
-    return PCHAN_OK;
+    if (status == PCHAN_OK) replace(type, owned, outer);
+    return status;
 }
 
 static pchan_status commit(MPI_Datatype *type, bool owned, pchan_status status, pchan_error *err)
@@ -70,11 +75,8 @@ static pchan_status resize(MPI_Datatype *type, bool *owned, pchan_error *err)
     MPI_Datatype resized = MPI_DATATYPE_NULL;
     pchan_status status =
         PCH_MPI(MPI_Type_create_resized(*type, 0, sizeof(double), &resized), "MPI_Type_create_resized", err);
-    if (status != PCHAN_OK) return status;
-    free_type(type, *owned);
-    *type = resized;
-    *owned = true;
-    return PCHAN_OK;
+    if (status == PCHAN_OK) replace(type, owned, resized);
+    return status;
 }
 
 pchan_status pch_type_strided(const pchan_strided *array, MPI_Datatype *type, pchan_error *err)

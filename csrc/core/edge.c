@@ -50,6 +50,7 @@ static inline void copy_bytes(void *to, const void *from, size_t n)
     }
 }
 
+/* Inline: start and poll know the direction, and a call costs as much as a small message. */
 static inline void move_pieces(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
 {
     for (int k = 0; k < n; k++) {

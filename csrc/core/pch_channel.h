@@ -11,10 +11,9 @@
 
 #include "pch_mpi.h"
 
+#include "pch_busy.h"
 #include "pch_connect.h"
 #include "pch_connection.h"
-
-#include "pch_busy.h"
 
 typedef struct pch_operation {
     pchan_kind kind;
@@ -70,7 +69,7 @@ struct pchan_channel {
     unsigned idle_polls;
     pch_backoff backoff; /* of this cycle's waits */
 
-    atomic_int busy; /* pch_busy: who is inside */
+    atomic_int busy; /* pch_busy.h */
     bool active, finalized, abandoned, broken;
     bool requests_done; /* in this cycle */
     int64_t n_cycles;   /* finished ones */

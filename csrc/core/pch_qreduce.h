@@ -17,8 +17,6 @@
 /* What a cycle waits for, in order. */
 typedef enum pch_phase { PCH_ARRIVE, PCH_EXCHANGE, PCH_AGREE, PCH_FINISHED } pch_phase;
 
-/* HELPER: another object's wait makes progress for this one. */
-
 enum { PCH_MAX_STEPS = 31, PCH_STRETCH = 64, PCH_BUFFER_BYTES = 64 << 20 };
 
 typedef struct pch_strategy {

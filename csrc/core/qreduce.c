@@ -309,7 +309,8 @@ pchan_status pchan_qreduce_destroy(pchan_qreduce **place, pchan_error *err)
     if (q->active && !q->broken && !q->finalized && !pch_runtime_is_forked()) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: the reduce-scatter is active; wait for it first");
     }
-    if (!pch_busy_enter(&q->busy)) {
+    int inside; /* in a forked child for ever, so there nobody is waited for */
+    if (pch_runtime_is_forked() ? !pch_busy_take(&q->busy, PCH_CALLER, &inside) : !pch_busy_enter(&q->busy)) {
         return pch_fail(err, PCHAN_ERR_STATE, "free: another thread is using this reduce-scatter");
     }
     end(q);

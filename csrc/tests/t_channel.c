@@ -3,6 +3,8 @@
  * MPI_Finalize finds. */
 #include "testing_mpi.h"
 
+#include "../core/pch_channel.h"
+
 #include <string.h>
 
 static int left, right;
@@ -201,6 +203,23 @@ static void test_shared_comm(void)
     OK(pchan_channel_destroy(&ch, err));
 }
 
+static int destroy(void *channel)
+{
+    pchan_channel *ch = channel;
+    return (int)pchan_channel_destroy(&ch, NULL);
+}
+
+/* A helper of before the fork is not there to leave. */
+static void test_fork(void)
+{
+    pchan_channel *ch = make(MPI_COMM_WORLD);
+    atomic_store(&ch->busy, PCH_HELPER);
+    int status = in_forked_child(destroy, ch);
+    CHECK(status == PCHAN_OK, "free in a forked child: %d", status);
+    pch_channel_leave(ch);
+    OK(pchan_channel_destroy(&ch, err));
+}
+
 int main(int argc, char **argv)
 {
     pchan_channel *early = NULL;
@@ -216,6 +235,7 @@ int main(int argc, char **argv)
     test_arguments();
     test_memory();
     test_shared_comm();
+    test_fork();
     pchan_channel *forgotten = make(MPI_COMM_WORLD); /* MPICH would print a line about its request */
     int x;
     OK(pchan_channel_recv_init(forgotten, &x, 1, MPI_INT, left, 0, NULL, err));

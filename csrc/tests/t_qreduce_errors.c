@@ -3,7 +3,7 @@
  * memory. */
 #include "testing_qreduce.h"
 
-#include "../core/pch_window.h"
+#include "../core/pch_qreduce.h"
 
 enum { N = 7 };
 
@@ -293,6 +293,23 @@ static void check_node_memory(const pchan_basis *basis, const char *strategy, in
     MPI_Comm_free(&node);
 }
 
+static int destroy(void *given)
+{
+    pchan_qreduce *q = given;
+    return (int)pchan_qreduce_destroy(&q, NULL);
+}
+
+/* A helper of before the fork is not there to leave: an error, not a wait. */
+static void check_fork(const pchan_basis *basis)
+{
+    object o = make_object(MPI_COMM_WORLD, N, basis, &(pchan_qreduce_options){0});
+    atomic_store(&o.q->busy, PCH_HELPER);
+    int status = in_forked_child(destroy, o.q);
+    CHECK(status == PCHAN_ERR_STATE, "free in a forked child: %d", status);
+    pch_qreduce_leave(o.q);
+    free_object(&o);
+}
+
 /* Given up with messages on their way: MPI_Finalize copes. */
 static void abandon_some(const pchan_basis *basis)
 {
@@ -329,6 +346,7 @@ int main(int argc, char **argv)
     }
     check_tiles(basis);
     check_freed_communicators(basis);
+    check_fork(basis);
     pchan_qreduce *none = NULL;
     OK(pchan_qreduce_destroy(NULL, err));
     OK(pchan_qreduce_destroy(&none, err));

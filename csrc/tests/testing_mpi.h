@@ -8,6 +8,7 @@
 #include "../core/pch_mpi.h"
 #include "testing.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int world_rank, world_size;
@@ -21,6 +22,20 @@ static inline void begin_mpi(int *argc, char ***argv)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+}
+
+/* What work(object) returns in a forked child; -1 when it hangs there. */
+static inline int in_forked_child(int (*work)(void *object), void *object)
+{
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "fork");
+    if (pid == 0) {
+        alarm(5);
+        _exit(work(object));
+    }
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 #define OK(call)                                                                                                 \
