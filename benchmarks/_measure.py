@@ -17,7 +17,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 import pchan
-from pchan._info import cpu
+from pchan._info import cpu, usable_cores
+from pchan._select import mpi_library
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def pin(comm: MPI.Intracomm) -> bool:
     """Gives each rank a processor of its own where a node has enough of them. Collective; true when all did."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    cpus = sorted(set().union(*node.allgather(os.sched_getaffinity(0))))
+    cpus = usable_cores(node)
     enough = node.size <= len(cpus)
     if comm.allreduce(enough, MPI.LAND):
         os.sched_setaffinity(0, {cpus[node.rank]})
@@ -80,7 +81,7 @@ def machine(comm: MPI.Intracomm, pinned: bool) -> dict[str, Any]:
     with pchan.Channel(comm) as channel:
         spin_us = channel.spin_us
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    cores = len(set().union(*node.allgather(os.sched_getaffinity(0))))
+    cores = len(usable_cores(node))
     crowded = comm.allreduce(node.size > cores, MPI.LOR)
     node.Free()
     return {
@@ -92,7 +93,7 @@ def machine(comm: MPI.Intracomm, pinned: bool) -> dict[str, Any]:
         "cpu": cpu(),
         "kernel": pchan._core.kernel,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "mpi": " ".join(MPI.Get_library_version().strip("\0").partition("\n")[0].split()),
+        "mpi": " ".join(mpi_library().split()),
         "thread_level": MPI.Query_thread(),
         "python": platform.python_version(),
         "mpi4py": mpi4py.__version__,

@@ -10,18 +10,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from _measure import machine
 from mpi4py import MPI
 
+from pchan import _parser
 from pchan._progress import Progress, bar
 
 __all__ = ["Parser", "Progress", "Run", "bar"]
 
 
-class Parser(argparse.ArgumentParser):
-    """With the options that every benchmark has. What is wrong is said once, on rank 0."""
+class Parser(_parser.Parser):
+    """With the options that every benchmark has."""
 
     def __init__(self, name: str, description: str | None) -> None:
         super().__init__(
@@ -33,15 +34,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--plot", type=Path, metavar="FILE", help="draw them (.png, .svg, .pdf; needs matplotlib)"
         )
-
-    def error(self, message: str) -> NoReturn:
-        if MPI.COMM_WORLD.rank == 0:
-            sys.stderr.write(f"{self.prog}: {message} (see --help)\n")
-        sys.exit(2)
-
-    def print_help(self, file: Any = None) -> None:
-        if MPI.COMM_WORLD.rank == 0:
-            super().print_help(file)
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """The options; before anything is measured it is clear that the files can be written."""

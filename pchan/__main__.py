@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import NoReturn
 
 from mpi4py import MPI
 
 from . import _cli_bench, _cli_gram, _demo, _info
-
-
-class Parser(argparse.ArgumentParser):
-    """Complains once, on rank 0, in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        if MPI.COMM_WORLD.rank == 0:
-            sys.stderr.write(f"{self.prog}: {message} (see {self.prog} --help)\n")
-        sys.exit(2)
-
-    def print_help(self, file: object = None) -> None:
-        if MPI.COMM_WORLD.rank == 0:
-            super().print_help()
+from ._parser import Parser
 
 
 def main(argv: list[str] | None = None) -> int:

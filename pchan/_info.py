@@ -29,7 +29,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
     nodes, most = leaders.copy(), leaders.copy()
     comm.Allreduce(leaders, nodes, op=MPI.SUM)
     comm.Allreduce(leaders, most, op=MPI.MAX)
-    cores = len(set().union(*node.allgather(os.sched_getaffinity(0))))  # launchers may bind each rank to its own
+    cores = len(usable_cores(node))
     crowded = comm.allreduce(node.size > cores, op=MPI.LOR)
     node.Free()
     with pchan.Channel(comm) as channel:
@@ -40,7 +40,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "numpy": np.__version__,
         "mpi4py": mpi4py.__version__,
-        "MPI library": MPI.Get_library_version().strip("\0").partition("\n")[0],
+        "MPI library": _select.mpi_library(),
         "MPI standard": ".".join(map(str, MPI.Get_version())),
         "MPI ABI": _select.BUILDS[_select.abi_of_mpi4py()],
         "thread level": _thread_level(),
@@ -52,6 +52,11 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "kernel": _core.kernel + (" (PCHAN_KERNEL)" if "PCHAN_KERNEL" in os.environ else ""),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
+
+
+def usable_cores(node: MPI.Comm) -> list[int]:
+    """Processors of all ranks of a node, as launchers may bind each to its own. Collective over `node`."""
+    return sorted(set().union(*node.allgather(os.sched_getaffinity(0))))
 
 
 def _thread_level() -> str:

@@ -25,16 +25,20 @@ def abi_of_mpi4py() -> str:
     return "mpich" if MPI._sizeof(MPI.Comm) == 4 else "openmpi"
 
 
-def _mismatch(wanted: str, present: list[str], why: str = "") -> str:
+def mpi_library() -> str:
+    """mpi4py's, in one line."""
     from mpi4py import MPI
 
-    library = MPI.Get_library_version().strip("\0").partition("\n")[0]
+    return MPI.Get_library_version().strip("\0").partition("\n")[0]
+
+
+def _mismatch(wanted: str, present: list[str], why: str = "") -> str:
     if not present and (Path(__file__).parent.parent / "setup.py").exists():
         return "this is pchan's source folder, and pchan is not installed: run `pip install .` first"
     why = why or "pchan was built for " + (" and ".join(BUILDS[abi] for abi in present) or "no MPI at all")
     wrapper = "mpicc_abi" if wanted == "abi" else "mpicc"
     return (
-        f"mpi4py uses {library} with {BUILDS[wanted]}, but {why}. Rebuild pchan with the "
+        f"mpi4py uses {mpi_library()} with {BUILDS[wanted]}, but {why}. Rebuild pchan with the "
         f"compiler of mpi4py's MPI: PCHAN_BUILD_MPICC=/path/to/{wrapper} pip install --no-cache-dir "
         "--force-reinstall --no-deps pchan (or give the path of its source)"
     )
