@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from divisions import STRATEGIES
 from mpi4py import MPI
 from oracle import element_cyclic_owner, random_ints, symmetric
 
@@ -9,7 +10,6 @@ import pchan
 
 pytestmark = pytest.mark.mpi
 
-STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
 LAYOUTS = [None, "element row", "block", "packed"]
 NODES = ["default", "one", "each", "uneven", "cyclic"]
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from divisions import STRATEGIES
 from mpi4py import MPI
 from run_mpi import run_mpi
 
 import pchan
 
 pytestmark = pytest.mark.mpi
-
-STRATEGIES = ["residues", "restored", "ring", "ring_scan", "mpi", "gather"]
 
 
 @pytest.fixture
