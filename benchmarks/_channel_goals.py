@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from _measure import geometric_mean
 
 SMALL = 512  # bytes; the goals' limit of small messages
-LARGEST = 8388608
 
 
 def goals(cells: list[dict[str, Any]], names: list[str], crowded: bool) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ class Goals:
     def __init__(self, cells: list[dict[str, Any]]) -> None:
         self.cells = cells
 
-    def ratio(self, over: str, under: str, smallest: int = 0, largest: int = LARGEST, pairs: int = 0) -> float:
+    def ratio(self, over: str, under: str, smallest: int = 0, largest: float = math.inf, pairs: int = 0) -> float:
         """Geometric mean of the ratio of two systems' times; nan where nothing was measured."""
         chosen = [
             c["us"][over] / c["us"][under]

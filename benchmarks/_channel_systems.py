@@ -23,12 +23,12 @@ import pchan
 
 
 class Setting(NamedTuple):
-    """One cell of the grid: the same messages for all systems, and again in node-shared memory."""
+    """One cell of the grid: the same messages for all systems, but for one in node-shared memory."""
 
     comm: MPI.Intracomm
     library: ctypes.CDLL
     pattern: Pattern
-    shared: Pattern
+    in_shared_memory: Callable[[], Pattern]
 
 
 class System(Protocol):
@@ -112,7 +112,7 @@ class Channel:
     def __init__(
         self, setting: Setting, connect: bool = False, shared: bool = False, one_call: bool = True
     ) -> None:
-        self.pattern, self.one_call = setting.shared if shared else setting.pattern, one_call
+        self.pattern, self.one_call = setting.in_shared_memory() if shared else setting.pattern, one_call
         self.channels = [pchan.Channel(setting.comm) for _ in self.pattern.phases]
         for channel, phase in zip(self.channels, self.pattern.phases, strict=True):
             for m in phase:

@@ -48,38 +48,44 @@ class Pattern(NamedTuple):
 Maker = Callable[..., Array]  # as np.empty
 
 
+def _messages(out: Array, into: Array, nbytes: int, to: int, source: int, one_tag: bool) -> list[list[Message]]:
+    """A receive and a send for each row of the arrays: [receives, sends]."""
+    tags = [42 if one_tag else k for k in range(len(out))]
+    return [
+        [Message.plain(into[k, :nbytes], source, tag, False) for k, tag in enumerate(tags)],
+        [Message.plain(out[k, :nbytes], to, tag, True) for k, tag in enumerate(tags)],
+    ]
+
+
 def ring(comm: MPI.Intracomm, empty: Maker, nbytes: int, pairs: int, one_tag: bool = True) -> Pattern:
     """KokkosComm's: `pairs` messages of `nbytes` to rank + 1 and from rank - 1, each with memory of its own."""
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     stride = -(-nbytes // CACHE_LINE) * CACHE_LINE
     out, into = empty((pairs, stride), np.uint8), empty((pairs, stride), np.uint8)
     out[:] = comm.rank
-    tags = [42 if one_tag else k for k in range(pairs)]
-    recvs = [Message.plain(into[k, :nbytes], left, tag, False) for k, tag in enumerate(tags)]
-    sends = [Message.plain(out[k, :nbytes], right, tag, True) for k, tag in enumerate(tags)]
+    recvs, sends = _messages(out, into, nbytes, right, left, one_tag)
     return Pattern([[*recvs, *sends]], lambda: into.fill(255), lambda: bool(np.all(into[:, :nbytes] == left)))
 
 
 def pingpong(comm: MPI.Intracomm, empty: Maker, nbytes: int, pairs: int, one_tag: bool = True) -> Pattern:
     """As OSU's osu_latency_persistent: there and, when it has come, back. Ranks above 1 stand by."""
-    out, into = empty((pairs, max(nbytes, 1)), np.uint8), empty((pairs, max(nbytes, 1)), np.uint8)
+    out, into = empty((pairs, nbytes), np.uint8), empty((pairs, nbytes), np.uint8)
     out[:], peer = comm.rank, 1 - comm.rank
     if comm.rank > 1:
         return Pattern([[], []], lambda: None, lambda: True)
-    tags = [42 if one_tag else k for k in range(pairs)]
-    recvs = [Message.plain(into[k, :nbytes], peer, tag, False) for k, tag in enumerate(tags)]
-    sends = [Message.plain(out[k, :nbytes], peer, tag, True) for k, tag in enumerate(tags)]
+    recvs, sends = _messages(out, into, nbytes, peer, peer, one_tag)
     phases = [recvs, sends] if comm.rank else [sends, recvs]
-    return Pattern(phases, lambda: into.fill(255), lambda: bool(np.all(into[:, :nbytes] == peer)))
+    return Pattern(phases, lambda: into.fill(255), lambda: bool(np.all(into == peer)))
 
 
-def halo(comm: MPI.Intracomm, empty: Maker, n: int, fields: int = 1, one_tag: bool = True) -> Pattern:
+def halo(comm: MPI.Intracomm, empty: Maker, nbytes: int, pairs: int, one_tag: bool = True) -> Pattern:
     """Faces, edges and corners to all 26 neighbours of a periodic box, straight from and into the array.
 
-    n x n x n cells a rank (float64) with a halo of one, for each of `fields`. Every message has a tag of its own,
-    since ranks may be several neighbours at once.
+    n = `nbytes` cells a side of each rank (float64) and a halo of one, for each of `pairs` fields. Every message
+    has a tag of its own, since ranks may be several neighbours at once.
     """
     del one_tag
+    n, fields = nbytes, pairs
     grid = MPI.Compute_dims(comm.size, 3)
     place = np.array(np.unravel_index(comm.rank, grid))
     cells = empty((fields, n + 2, n + 2, n + 2), np.float64)

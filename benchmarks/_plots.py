@@ -71,7 +71,7 @@ def _ratios(axes: Axes, cells: list[dict[str, Any]], pairs: list[int], first: st
 
 
 def qreduce(report: dict[str, Any]) -> Figure:
-    """The last case's seconds per stage for each strategy; beside it, time against n in units of residues."""
+    """The last case's seconds per stage for each strategy; beside it, time against n."""
     figure = Figure(figsize=(11, 5), layout="constrained")
     stages, curve = figure.subplots(1, 2)
     case = report["cases"][-1]

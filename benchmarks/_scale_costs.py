@@ -106,7 +106,7 @@ def check(file: Path) -> int:
         print(f"{'n':>6} {'strategy':10}{'predicted':>11}{'measured':>10}{'ratio':>7}")
     for n in (100, 300, 1000):
         case = bench_qreduce.Case(comm, n, BITS)
-        problem = scale_model.Problem(n, BITS, comm.size, 1)
+        problem = scale_model.Problem(n, comm.size, 1)
         for name in bench_qreduce.STRATEGIES:
             spent = cycles(comm, bench_qreduce.Pchan(case, name))[0] / comm.size
             predicted = scale_model.STRATEGIES[name](problem, costs, net).total

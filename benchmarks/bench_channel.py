@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import _native
@@ -93,10 +94,9 @@ def grid(comm: MPI.Intracomm, options: argparse.Namespace, progress: Progress | 
     make = PATTERNS[options.pattern]
     for nbytes in options.bytes:
         for pairs in options.pairs:
-            patterns = [
-                make(comm, empty, nbytes, pairs, not options.own_tags) for empty in (np.empty, node_shared(comm))
-            ]
-            cell = measure(Setting(comm, library, *patterns), options.systems, options.form)
+            build = partial(make, comm, nbytes=nbytes, pairs=pairs, one_tag=not options.own_tags)
+            setting = Setting(comm, library, build(np.empty), partial(build, node_shared(comm)))
+            cell = measure(setting, options.systems, options.form)
             cells.append({"bytes": nbytes, "pairs": pairs} | cell)
             if progress:
                 progress(len(cells), len(options.bytes) * len(options.pairs))

@@ -349,8 +349,8 @@ def main(argv=None):
             if fits(comm, n, precision, options):
                 results = run_case(comm, n, precision, library, options)
                 cases.append({"n": n, "bits": precision, "results": results})
-            if comm.rank == 0 and cases and cases[-1]["n"] == n and cases[-1]["bits"] == precision:
-                show(n, precision, comm.size, results)
+                if comm.rank == 0:
+                    show(n, precision, comm.size, results)
             elif comm.rank == 0:
                 print(f"\nn = {n}, {precision} bits: left out, needs more than {options.memory:g} GiB")
             sys.stdout.flush()

@@ -25,11 +25,11 @@ Ratios = dict[str, tuple[float, list[str]]]  # name: pchan's time / a baseline's
 
 def channel(report: dict[str, Any]) -> Iterator[tuple[str, float, list[str]]]:
     for cell in report["cells"]:
-        us = dict(cell["us"])
+        us = cell["us"]
         first = next(iter(us))
         size = [f"--bytes={cell['bytes']}", f"--pairs={cell['pairs']}", f"--pattern={report['pattern']}"]
         for name in us:
-            if name.startswith("pchan") and first in us:
+            if name.startswith("pchan"):
                 where = f"{report['pattern']} {cell['bytes']} x {cell['pairs']}"
                 yield f"{name} / {first}, {where}", us[name] / us[first], [*size, f"--systems={first},{name}"]
 

@@ -20,10 +20,6 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 COSTS = HERE / "results" / "scale_costs.json"
 NODES = [2**k for k in range(1, 13)]
-PUBLISHED = {
-    "ring_scan": "5 to 10 minutes",
-    "restored": "about 10 s",
-}  # SDPB, n = 5485, 12 x 128 ranks, an iteration
 
 
 class Network(NamedTuple):
@@ -37,7 +33,6 @@ class Network(NamedTuple):
 
 class Problem(NamedTuple):
     n: int
-    bits: int
     nodes: int
     ranks: int  # per node
 
@@ -189,10 +184,10 @@ def halo_seconds(ranks: int, per_node: int, c: Costs, net: Network, cells: int =
 # ---- what it prints ----
 
 
-def table(n: int, bits: int, per_node: int, c: Costs, net: Network) -> dict[int, dict[str, Cycle]]:
+def table(n: int, per_node: int, c: Costs, net: Network) -> dict[int, dict[str, Cycle]]:
     rows = {}
     for nodes in [*NODES[:3], 12, *NODES[3:]]:
-        p = Problem(n, bits, nodes, per_node)
+        p = Problem(n, nodes, per_node)
         rows[nodes] = {name: predict(p, c, net) for name, predict in STRATEGIES.items()}
     return rows
 
@@ -256,7 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     bits = measured["bits"]
     net = Network(latency=1e-6 * options.latency, byte=8e-9 / options.rate)
     for n in options.n:
-        rows = table(n, bits, options.ranks_per_node, c, net)
+        rows = table(n, options.ranks_per_node, c, net)
         show(n, bits, options.ranks_per_node, rows)
         if options.plot and n == options.n[0]:
             plot(rows, f"n = {n}, {bits} bits, {options.ranks_per_node} ranks a node (model)", options.plot)
