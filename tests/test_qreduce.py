@@ -1,5 +1,7 @@
 """QReduceScatter against Python integers: every strategy, layout and division into nodes gives the same bits."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from divisions import STRATEGIES
@@ -36,6 +38,20 @@ def contributions(comm, basis, n, seed):
     return random_ints(rng, basis.bits - comm.size.bit_length(), (comm.size, n, n))
 
 
+class MallInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int) for name in "arena ordblks smblks hblks hblkhd usm fsm uord ford keep".split()
+    ]
+
+
+def allocated_bytes():
+    """By malloc, modulo 2**32; what glibc holds free does not count, as it does among resident pages."""
+    mallinfo = ctypes.CDLL(None).mallinfo
+    mallinfo.restype = MallInfo
+    info = mallinfo()
+    return info.uord + info.hblkhd
+
+
 def cycle(q, ints):
     q.add(0, 0, q.basis.residues(ints))
     q.start()
@@ -69,11 +85,14 @@ def test_sum(comm, strategy, layout, nodes):
         node_comm.Free()
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("buffer_bytes", [0, 1, 500, 1 << 20])
 @pytest.mark.parametrize("bits", [1, 64, 1000, 2049, 4200])
-def test_bits_and_small_buffers(comm, bits, buffer_bytes):
+def test_bits_and_small_buffers(comm, bits, buffer_bytes, strategy):
     basis, n = pchan.PrimeBasis(bits + comm.size.bit_length()), 5
-    with pchan.QReduceScatter(comm, n, basis, node_comm=MPI.COMM_SELF, buffer_bytes=buffer_bytes) as q:
+    with pchan.QReduceScatter(
+        comm, n, basis, node_comm=MPI.COMM_SELF, buffer_bytes=buffer_bytes, strategy=strategy
+    ) as q:
         parts = contributions(comm, basis, n, 7)
         cycle(q, parts[comm.rank])
         check(q, comm, parts.sum(axis=0))
@@ -93,8 +112,9 @@ def test_fewer_rows_than_ranks(comm, n, layout, strategy):
         assert sum(comm.allgather(len(q.rows))) == n * (n + 1) // 2
 
 
-def test_owners_are_those_of_elemental(comm):
-    with pchan.QReduceScatter(comm, 9, pchan.PrimeBasis(64)) as q:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_owners_are_those_of_elemental(comm, strategy):
+    with pchan.QReduceScatter(comm, 9, pchan.PrimeBasis(64), strategy=strategy) as q:
         mine = [
             (i, j) for i in range(9) for j in range(i, 9) if element_cyclic_owner(i, j, comm.size) == comm.rank
         ]
@@ -104,12 +124,13 @@ def test_owners_are_those_of_elemental(comm):
             assert not array.flags.writeable
 
 
-def test_tiles_of_every_kind(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tiles_of_every_kind(comm, strategy):
     basis, n = pchan.PrimeBasis(300), 13
     rng = np.random.default_rng(5 + comm.rank)
     total = np.zeros((n, n), dtype=object)
     p = basis.primes.astype(np.int64)[:, None, None]
-    with pchan.QReduceScatter(comm, n, basis) as q:
+    with pchan.QReduceScatter(comm, n, basis, strategy=strategy) as q:
         for k in range(12):
             rows, cols = rng.integers(0, n + 1, 2)
             i0, j0 = (int(rng.integers(0, n - m + 1)) for m in (rows, cols))
@@ -131,9 +152,10 @@ def test_tiles_of_every_kind(comm):
         check(q, comm, np.sum(everyone, axis=0))
 
 
-def test_lower_elements_of_a_tile_are_ignored(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_lower_elements_of_a_tile_are_ignored(comm, strategy):
     basis = pchan.PrimeBasis(64)
-    with pchan.QReduceScatter(comm, 4, basis) as q:
+    with pchan.QReduceScatter(comm, 4, basis, strategy=strategy) as q:
         tile = basis.residues(np.arange(16, dtype=object).reshape(4, 4))
         tile[:, 2, 1] = np.nan
         q.add(0, 0, tile)
@@ -144,11 +166,12 @@ def test_lower_elements_of_a_tile_are_ignored(comm):
         check(q, comm, want)
 
 
-def test_only_the_total_need_be_in_range(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_only_the_total_need_be_in_range(comm, strategy):
     basis = pchan.PrimeBasis(64)
     big = pchan.PrimeBasis(71, check_bits=1)
     assert big.n_primes == basis.n_primes
-    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF) as q:
+    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF, strategy=strategy) as q:
         value = 5 + (2**70 if comm.rank == 0 and comm.size > 1 else 0) - (2**70 if comm.rank == 1 else 0)
         q.add(0, 0, big.residues(np.full((3, 3), value, dtype=object)))
         q.start()
@@ -199,9 +222,10 @@ def test_range_error_names_the_first_element_whoever_owns_it(comm, strategy, lay
             q.wait()
 
 
-def test_a_flipped_bit_is_noticed(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_flipped_bit_is_noticed(comm, strategy):
     basis = pchan.PrimeBasis(500, check_bits=30)
-    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF) as q:
+    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF, strategy=strategy) as q:
         for k in range(5):
             tile = basis.residues(np.full((3, 3), 12345, dtype=object))
             if comm.rank == 0:
@@ -212,10 +236,11 @@ def test_a_flipped_bit_is_noticed(comm):
                 q.wait()
 
 
-def test_all_ranks_add_to_the_same_elements_at_once(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_ranks_add_to_the_same_elements_at_once(comm, strategy):
     basis, n = pchan.PrimeBasis(80), 20
     tile = basis.residues(np.ones((n, n), dtype=object))
-    with pchan.QReduceScatter(comm, n, basis) as q:
+    with pchan.QReduceScatter(comm, n, basis, strategy=strategy) as q:
         for _ in range(30):
             q.add(0, 0, tile)
         q.start()
@@ -223,27 +248,32 @@ def test_all_ranks_add_to_the_same_elements_at_once(comm):
         check(q, comm, np.full((n, n), 30 * comm.size, dtype=object))
 
 
-def test_hundreds_of_cycles(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_hundreds_of_cycles(comm, strategy):
     basis = pchan.PrimeBasis(70)
     tile = basis.residues(np.ones((3, 3), dtype=object))
-    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF, buffer_bytes=1) as q:
+    with pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF, buffer_bytes=1, strategy=strategy) as q:
         q.add(0, 0, tile)
         q.start()
         q.wait()
         count = pchan._core.allocation_count()
         for k in range(300):
+            if k == 50:
+                before = allocated_bytes()
             for _ in range(1 + k % 3):
                 q.add(0, 0, tile)
             q.start()
             q.wait()
             assert np.all(pchan.limbs_to_ints(q.limbs) == (1 + k % 3) * comm.size)
         assert pchan._core.allocation_count() == count
+        assert (allocated_bytes() - before + 2**31) % 2**32 - 2**31 < 250 * 512
 
 
-def test_two_plans_waited_for_in_opposite_orders(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_plans_waited_for_in_opposite_orders(comm, strategy):
     basis = pchan.PrimeBasis(70)
     ones = basis.residues(np.ones((4, 4), dtype=object))
-    plans = [pchan.QReduceScatter(comm, 4, basis, node_comm=MPI.COMM_SELF) for _ in range(2)]
+    plans = [pchan.QReduceScatter(comm, 4, basis, node_comm=MPI.COMM_SELF, strategy=strategy) for _ in range(2)]
     for _ in range(10):
         for k, q in enumerate(plans):
             for _ in range(k + 1):
@@ -257,13 +287,14 @@ def test_two_plans_waited_for_in_opposite_orders(comm):
         q.free()
 
 
-def test_test_and_channels_go_on_beside_it(comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_test_and_channels_go_on_beside_it(comm, strategy):
     basis = pchan.PrimeBasis(70)
     into = np.zeros(1)
     ch = pchan.Channel(comm)
     ch.send_init(np.ones(1), (comm.rank + 1) % comm.size, 0)
     ch.recv_init(into, (comm.rank - 1) % comm.size, 0)
-    with pchan.QReduceScatter(comm, 2, basis, node_comm=MPI.COMM_SELF) as q:
+    with pchan.QReduceScatter(comm, 2, basis, node_comm=MPI.COMM_SELF, strategy=strategy) as q:
         q.add(0, 0, basis.residues(np.ones((2, 2), dtype=object)))
         q.start()
         ch.start()

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from divisions import STRATEGIES
 from mpi4py import MPI
 from run_mpi import run_mpi
 
@@ -88,8 +89,9 @@ def test_layout_arguments():
     assert pchan.PackedRows() == pchan.PackedRows() and pchan.BlockCyclic((2, 1), 3).block == 3
 
 
-def test_bad_tiles_add_nothing(comm, basis):
-    with pchan.QReduceScatter(comm, 4, basis) as q:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bad_tiles_add_nothing(comm, basis, strategy):
+    with pchan.QReduceScatter(comm, 4, basis, strategy=strategy) as q:
         tile = basis.residues(np.ones((2, 3), dtype=object))
         for i0, j0 in [(-1, 0), (3, 0), (0, 2), (2**40, 0), (0, 2**70), (-(2**70), 0)]:
             with pytest.raises(ValueError):
@@ -112,12 +114,59 @@ def test_bad_tiles_add_nothing(comm, basis):
         assert not pchan.limbs_to_ints(q.limbs).any()
 
 
-def test_a_long_tile_is_taken_back(comm, basis):
+def strided(array):
+    """The same values at other strides."""
+    wide = np.zeros([2 * m for m in array.shape], dtype=array.dtype)
+    wide[::2, ::2, ::2] = array
+    apart = np.zeros(array.nbytes + 1, dtype=np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    apart[...] = array
+    return [
+        array.copy(),
+        np.asfortranarray(array),
+        array[::-1, ::-1, ::-1].copy()[::-1, ::-1, ::-1],
+        wide[::2, ::2, ::2],
+        apart,
+    ]
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, -0.5, 5e-324, 2.0**51 + 0.5, -(2.0**53) - 2])
+def test_wrong_values_are_found_at_any_strides(comm, basis, bad):
+    with pchan.QReduceScatter(comm, 5, basis) as q:
+        for tile in strided(basis.residues(np.ones((2, 3), dtype=object))):
+            for k, r, c in [(0, 0, 0), (basis.n_primes // 2, 0, 2), (basis.n_primes - 1, 1, 1)]:
+                right, tile[k, r, c] = tile[k, r, c], bad
+                with pytest.raises(ValueError, match=rf"\({r}, {c + 2}\)"):
+                    q.add(0, 2, tile)
+                tile[k, r, c] = right
+        q.start()
+        q.wait()
+        assert not pchan.limbs_to_ints(q.limbs).any()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i8", "u4"])
+def test_right_values_are_added_at_any_strides(comm, basis, dtype):
+    extreme = {"f8": -(2.0**53), "i8": -(2**63), "u4": 2**32 - 1}[dtype]
+    values = np.array([[1, 2, 3], [0, 5, extreme]], dtype=dtype)
+    tiles = strided(np.broadcast_to(values, (basis.n_primes, 2, 3)))
+    with pchan.QReduceScatter(comm, 5, basis) as q:
+        for tile in tiles:
+            q.add(0, 2, tile)
+        q.add(0, 2, np.broadcast_to(values, (basis.n_primes, 2, 3)))
+        q.start()
+        q.wait()
+        want = np.zeros((5, 5), dtype=object)
+        want[:2, 2:] = [[int(x) for x in row] for row in values]
+        want *= comm.size * (len(tiles) + 1)
+        assert np.array_equal(pchan.limbs_to_ints(q.limbs), want[q.rows, q.cols])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_long_tile_is_taken_back(comm, basis, strategy):
     """add goes through a tile in stretches of columns; those added before a wrong value must go again."""
     n = 150
     rng = np.random.default_rng(comm.rank)
     tile = basis.residues(rng.integers(-1000, 1000, (3, n)))
-    with pchan.QReduceScatter(comm, n, basis) as q:
+    with pchan.QReduceScatter(comm, n, basis, strategy=strategy) as q:
         for r, c in [(0, 0), (0, 63), (0, 64), (1, 1), (1, 140), (2, 131), (2, n - 1)]:
             wrong = tile.copy()
             wrong[0, r, c] = np.nan
@@ -128,8 +177,9 @@ def test_a_long_tile_is_taken_back(comm, basis):
         assert not pchan.limbs_to_ints(q.limbs).any()
 
 
-def test_states(comm, basis):
-    q = pchan.QReduceScatter(comm, 3, basis)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_states(comm, basis, strategy):
+    q = pchan.QReduceScatter(comm, 3, basis, strategy=strategy)
     for call in (q.wait, q.test, q.gather):
         with pytest.raises(pchan.StateError):
             call()
@@ -155,9 +205,10 @@ def test_states(comm, basis):
     assert not q.active and q.freed
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.mpi(min_size=2)
-def test_timeout_leaves_it_active(comm, basis):
-    with pchan.QReduceScatter(comm, 3, basis) as q:
+def test_timeout_leaves_it_active(comm, basis, strategy):
+    with pchan.QReduceScatter(comm, 3, basis, strategy=strategy) as q:
         q.add(0, 0, basis.residues(np.ones((3, 3), dtype=object)))
         if comm.rank == 0:
             q.start()
@@ -171,9 +222,10 @@ def test_timeout_leaves_it_active(comm, basis):
         assert np.all(pchan.limbs_to_ints(q.limbs) == comm.size)
 
 
-def test_the_communicator_may_be_freed(comm, basis):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_communicator_may_be_freed(comm, basis, strategy):
     own, node = comm.Dup(), comm.Dup()
-    q = pchan.QReduceScatter(own, 3, basis, node_comm=node)
+    q = pchan.QReduceScatter(own, 3, basis, node_comm=node, strategy=strategy)
     own.Free()
     node.Free()
     q.add(0, 0, basis.residues(np.ones((3, 3), dtype=object)))
@@ -184,21 +236,23 @@ def test_the_communicator_may_be_freed(comm, basis):
     q.free()
 
 
-def test_freed_in_any_order_and_by_garbage_collection(comm, basis):
-    plans = [pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF) for _ in range(4)]
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_freed_in_any_order_and_by_garbage_collection(comm, basis, strategy):
+    plans = [pchan.QReduceScatter(comm, 3, basis, node_comm=MPI.COMM_SELF, strategy=strategy) for _ in range(4)]
     order = np.random.default_rng(comm.rank).permutation(4)
     for k in order[:2]:
         plans[k].free()
     del plans
     gc.collect()
-    with pchan.QReduceScatter(comm, 3, basis) as q:
+    with pchan.QReduceScatter(comm, 3, basis, strategy=strategy) as q:
         q.start()
         q.wait()
 
 
-def test_dropping_an_active_one_warns(comm, basis):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_dropping_an_active_one_warns(comm, basis, strategy):
     own = comm.Dup()
-    q = pchan.QReduceScatter(own, 3, basis)
+    q = pchan.QReduceScatter(own, 3, basis, strategy=strategy)
     q.start()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -230,7 +284,7 @@ CLIQUES = """
     import numpy as np, pchan
     comm = MPI.COMM_WORLD
     basis = pchan.PrimeBasis(300)
-    for strategy in ("residues", "restored", "ring", "mpi", "gather"):
+    for strategy in pchan.qreduce.STRATEGIES:
         q = pchan.QReduceScatter(comm, 9, basis, strategy=strategy)
         assert q.n_nodes == 2, q.n_nodes
         for k in range(3):

@@ -165,8 +165,9 @@ def test_wrong_custom_layouts_are_an_error_on_all(comm, basis):
             pchan.QReduceScatter(comm, 4, basis, layout=pchan.CustomLayout(other))
 
 
-def test_report(comm, basis, node_comm):
-    with pchan.QReduceScatter(comm, 9, basis, node_comm=node_comm, strategy="restored") as q:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_report(comm, basis, node_comm, strategy):
+    with pchan.QReduceScatter(comm, 9, basis, node_comm=node_comm, strategy=strategy) as q:
         with pytest.raises(pchan.StateError):
             q.report()
         run(q, np.ones((9, 9), dtype=object))
@@ -174,7 +175,7 @@ def test_report(comm, basis, node_comm):
         stats = comm.allgather(q.stats)
         if comm.rank == comm.size - 1:
             title, head, *lines = text.splitlines()
-            for part in ("n = 9", f"{comm.size} ranks on {q.n_nodes} nodes", "restored", pchan._core.kernel):
+            for part in ("n = 9", f"{comm.size} ranks on {q.n_nodes} nodes", strategy, pchan._core.kernel):
                 assert part in title
             assert head.split() == ["min", "mean", "max"]
             names = [line.split()[0] for line in lines]

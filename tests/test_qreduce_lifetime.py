@@ -77,9 +77,10 @@ def test_test_raises_range_error_as_wait_does(comm, basis, strategy):
         assert not pchan.limbs_to_ints(q.limbs).any()
 
 
-def test_range_error_names_the_first_of_many(basis):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_range_error_names_the_first_of_many(basis, strategy):
     n = 60  # more elements than are restored at a time
-    with pchan.QReduceScatter(MPI.COMM_SELF, n, basis) as q:
+    with pchan.QReduceScatter(MPI.COMM_SELF, n, basis, strategy=strategy) as q:
         for _ in range(2):
             for i, j in [(50, 55), (0, 3), (0, 4)]:
                 q.add(i, j, basis.residues([[-(2**100) + 1]]))
@@ -88,8 +89,9 @@ def test_range_error_names_the_first_of_many(basis):
             q.wait()
 
 
-def test_wrong_roots_are_an_error_on_all(comm, basis):
-    with pchan.QReduceScatter(comm, 3, basis) as q:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_wrong_roots_are_an_error_on_all(comm, basis, strategy):
+    with pchan.QReduceScatter(comm, 3, basis, strategy=strategy) as q:
         q.start()
         q.wait()
         last = comm.rank == comm.size - 1
@@ -119,8 +121,9 @@ def test_misuse_of_the_methods_underneath(comm, basis):
             q.gather_into(0, None)
 
 
-def test_results_outlive_it_and_belong_to_the_last_cycle(comm, basis):
-    q = pchan.QReduceScatter(comm, 4, basis)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_results_outlive_it_and_belong_to_the_last_cycle(comm, basis, strategy):
+    q = pchan.QReduceScatter(comm, 4, basis, strategy=strategy)
     limbs = q.limbs
     for k in (1, 2):
         for _ in range(k):
@@ -136,33 +139,36 @@ def test_results_outlive_it_and_belong_to_the_last_cycle(comm, basis):
             array[...] = 0
 
 
-def test_many_of_them_leave_nothing_behind(comm, basis):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_many_of_them_leave_nothing_behind(comm, basis, strategy):
     def held():
         maps = Path("/proc/self/maps").read_text().count("pchan-window")
         return maps, len(list(Path("/proc/self/fd").iterdir()))
 
     before = held()
     for _ in range(5):
-        with pchan.QReduceScatter(comm, 4, basis) as q:
+        with pchan.QReduceScatter(comm, 4, basis, strategy=strategy) as q:
             assert held()[0] == before[0] + 1
             q.start()
             q.wait()
     assert held() == before
 
 
-def test_time_between_start_and_wait_is_not_counted(basis):
-    with pchan.QReduceScatter(MPI.COMM_SELF, 4, basis) as q:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_time_between_start_and_wait_is_not_counted(basis, strategy):
+    with pchan.QReduceScatter(MPI.COMM_SELF, 4, basis, strategy=strategy) as q:
         q.start()
         time.sleep(0.3)
         q.wait()
         assert q.stats["exchange_s"] < 0.2
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.mpi(min_size=2)
-def test_a_second_thread_is_refused_and_python_goes_on(comm, basis):
+def test_a_second_thread_is_refused_and_python_goes_on(comm, basis, strategy):
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         pytest.skip("MPI was not initialised for threads")
-    with pchan.QReduceScatter(comm, 3, basis) as q:
+    with pchan.QReduceScatter(comm, 3, basis, strategy=strategy) as q:
         if comm.rank == 0:
             q.start()
             thread = threading.Thread(target=q.wait, kwargs={"timeout": 20})

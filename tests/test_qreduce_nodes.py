@@ -58,13 +58,14 @@ def test_number_of_nodes_and_bytes_sent(comm, basis, node_comm):
         assert max(sent) <= 8 * basis.n_words * share * max(elements)
 
 
-def test_all_ranks_add_to_the_same_elements_in_every_form(comm, basis, node_comm):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_ranks_add_to_the_same_elements_in_every_form(comm, basis, node_comm, strategy):
     """Overlapping tiles, other representatives and types on every rank, at the same time."""
     n, p = 10, basis.primes.astype(np.int64)[:, None, None]
     ints = random_ints(np.random.default_rng(3), 100, (n, n))
     canonical = basis.residues(ints).astype(np.int64) % p
     forms = [canonical, canonical - p * 2**20, canonical.astype(np.uint32), (canonical + p).astype(float)]
-    with pchan.QReduceScatter(comm, n, basis, node_comm=node_comm) as q:
+    with pchan.QReduceScatter(comm, n, basis, node_comm=node_comm, strategy=strategy) as q:
         comm.Barrier()
         for k in range(20):
             q.add(0, 0, forms[(comm.rank + k) % 4])
