@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from divisions import STRATEGIES
 from mpi4py import MPI
 from run_mpi import run_mpi
 from transports import TRANSPORTS
@@ -207,7 +208,7 @@ def test_test_loops_move_other_channels(comm, transport):
 
 
 @pytest.mark.parametrize("transport", ["off", "auto"], indirect=True)
-@pytest.mark.parametrize("strategy", ["residues", "restored", "ring", "mpi", "gather"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_channel_wait_moves_a_reduce_scatter(comm, transport, strategy):
     """Rank 0 waits for the channel first, the others for the reduce-scatter, which needs rank 0."""
     n, basis = 30, pchan.PrimeBasis(200)

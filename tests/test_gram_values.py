@@ -196,6 +196,7 @@ def test_plan_without_any_rows(comm):
         g = plan([])
     assert g.norms.tolist() == [0, 0, 0] and g.n_rows == 0
     matrix = g.gather()
+    assert (matrix is None) == (comm.rank != 0)
     assert matrix is None or not matrix.any()
 
 

@@ -122,6 +122,7 @@ def test_custom_layouts(comm, basis, node_comm, strategy):
             run(q, total)
             assert np.array_equal(pchan.limbs_to_ints(q.limbs), comm.size * total[q.rows, q.cols])
             matrix = q.gather()
+            assert (matrix is None) == (comm.rank != 0)
             assert matrix is None or np.array_equal(matrix, comm.size * symmetric(total))
 
 
