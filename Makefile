@@ -8,7 +8,7 @@ INSIDE   = PATH="$(BIN):$$PATH"
 MPICCS   = $(BIN)/mpicc:$(BIN)/mpicc_abi
 SOURCES := pyproject.toml setup.py MANIFEST.in README.md $(wildcard pchan/*.py pchan/*.pyi examples/*.py) \
            $(wildcard csrc/*.h csrc/core/*.[ch] csrc/python/*.[ch] benchmarks/*.py benchmarks/c/*.c)
-C_FILES := $(wildcard csrc/*.h csrc/*/*.[ch] benchmarks/c/*.[ch])
+C_FILES := $(wildcard csrc/*.h csrc/*/*.[ch] benchmarks/c/*.[ch] examples/*.c)
 
 help:
 	@echo "make demo     set up $(VENV), install, run the two demonstrations on 2 ranks"
