@@ -161,18 +161,19 @@ static int (*get_n_limbs)(const pchan_basis *) = pchan_basis_n_limbs;
 
 static PyMethodDef basis_methods[] = {
     {"residues_into", basis_residues, METH_VARARGS,
-     "residues_into(limbs, out)\n--\n\nuint64[n, limbs], no more than n_limbs, to symmetric float64[n_primes, "
+     "residues_into($self, limbs, out, /)\n--\n\nuint64[n, limbs], no more than n_limbs, to symmetric "
+     "float64[n_primes, "
      "n],\n"
      "which may be part of a table."},
     {"pack_into", basis_pack, METH_VARARGS,
-     "pack_into(residues, out)\n--\n\n[n_primes, rows, cols] to uint64[rows * cols, n_words]."},
+     "pack_into($self, residues, out, /)\n--\n\n[n_primes, rows, cols] to uint64[rows * cols, n_words]."},
     {"restore_into", basis_restore, METH_VARARGS,
-     "restore_into(words, out)\n--\n\nuint64[n, n_words] to uint64[n, n_limbs]."},
+     "restore_into($self, words, out, /)\n--\n\nuint64[n, n_words] to uint64[n, n_limbs]."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef basis_getset[] = {
-    {"bits", basis_number, NULL, "Every |x| < 2**bits can be represented.", &get_bits},
+    {"bits", basis_number, NULL, "Every ``|x| < 2**bits`` can be represented.", &get_bits},
     {"check_bits", basis_number, NULL, "Spare bits, by which corruption is noticed.", &get_check_bits},
     {"n_primes", basis_number, NULL, "Number of primes.", &get_n_primes},
     {"n_words", basis_number, NULL, "64-bit words per integer, three primes each.", &get_n_words},

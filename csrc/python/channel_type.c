@@ -402,14 +402,16 @@ static void channel_dealloc(PyObject *object)
 
 static PyMethodDef channel_methods[] = {
     {"_add", channel_add, METH_VARARGS,
-     "_add(kind, holder, address, count, datatype, peer, tag)\n--\n\nRegisters count elements at an address."},
+     "_add($self, kind, holder, address, count, datatype, peer, tag, /)\n--\n\nRegisters count elements at an "
+     "address."},
     {"_add_strided", channel_add_strided, METH_VARARGS,
-     "_add_strided(kind, holder, address, shape, strides, datatype, peer, tag)\n--\n\n"
+     "_add_strided($self, kind, holder, address, shape, strides, datatype, peer, tag, /)\n--\n\n"
      "Registers a strided array; strides in bytes."},
     {"_describe", channel_describe, METH_VARARGS,
-     "_describe(index, element, shape, column_major)\n--\n\nWhat connect compares beyond the MPI datatype."},
+     "_describe($self, index, element, shape, column_major, /)\n--\n\nWhat connect compares beyond the MPI "
+     "datatype."},
     {"connect", channel_connect, METH_NOARGS,
-     "connect()\n--\n\nSettles once what MPI would match anew in every cycle. Optional; collective over the "
+     "connect($self)\n--\n\nSettles once what MPI would match anew in every cycle. Optional; collective over the "
      "communicator.\n\n"
      "The k-th send is paired with the k-th receive of equal (source, dest, tag); sizes, element types and, where "
      "both\n"
@@ -419,25 +421,28 @@ static PyMethodDef channel_methods[] = {
      "Raises MatchError on every rank, naming each faulty operation on both sides, before anything is sent; the\n"
      "channel then works as before, unconnected. StateError when it is active or connected."},
     {"start", channel_start, METH_NOARGS,
-     "start()\n--\n\nStarts every operation: receives first, then sends, each in the order of registration.\n\n"
+     "start($self)\n--\n\nStarts every operation: receives first, then sends, each in the order of "
+     "registration.\n\n"
      "Local, returns at once. Raises StateError when the channel is active or freed."},
     {"wait", (PyCFunction)(void (*)(void))channel_wait, METH_FASTCALL | METH_KEYWORDS,
-     "wait(timeout=None)\n--\n\nFinishes the cycle: returns when this rank's messages are sent and received.\n\n"
+     "wait($self, timeout=None)\n--\n\nFinishes the cycle: returns when this rank's messages are sent and "
+     "received.\n\n"
      "timeout is in seconds. Raises WaitTimeout, which names the unfinished operations and leaves the channel\n"
      "active, so that it can be waited on again (as Ctrl-C does); MPIError naming the operation that failed,\n"
      "when all others have finished; StateError when nothing was started."},
     {"exchange", (PyCFunction)(void (*)(void))channel_exchange, METH_FASTCALL | METH_KEYWORDS,
-     "exchange(timeout=None)\n--\n\nstart() and wait(timeout) in one call."},
+     "exchange($self, timeout=None)\n--\n\nstart() and wait(timeout) in one call."},
     {"test", channel_test, METH_NOARGS,
-     "test()\n--\n\nTrue when the cycle is over; then the channel is idle again. Never waits."},
+     "test($self)\n--\n\nTrue when the cycle is over; then the channel is idle again. Never waits."},
     {"wait_any", (PyCFunction)(void (*)(void))channel_wait_any, METH_FASTCALL | METH_KEYWORDS,
-     "wait_any(timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; waits for "
+     "wait_any($self, timeout=None)\n--\n\nThe index of an operation that has finished, each once per cycle; "
+     "waits for "
      "it.\n\n"
      "None when nothing is active. With the last index the cycle is over."},
     {"_operation", channel_operation, METH_O,
-     "_operation(index)\n--\n\n(kind, peer, tag, nbytes, transport, done)"},
+     "_operation($self, index, /)\n--\n\n(kind, peer, tag, nbytes, transport, done)"},
     {"free", channel_free, METH_NOARGS,
-     "free()\n--\n\nFrees the requests and lets the buffers go. Local; does nothing the second time.\n\n"
+     "free($self)\n--\n\nFrees the requests and lets the buffers go. Local; does nothing the second time.\n\n"
      "Raises StateError when the channel is active."},
     {NULL, NULL, 0, NULL},
 };
@@ -452,7 +457,7 @@ static PyGetSetDef channel_getset[] = {
     {"connected", channel_connected, NULL, "True after connect().", NULL},
     {"freed", channel_freed, NULL, "True after free().", NULL},
     {"spin_us", channel_spin, NULL,
-     "How long a wait polls before it yields the processor between polls, in microseconds: 0 where the node runs\n"
+     "Microseconds for which a wait polls before it yields the processor between polls. 0 where the node runs\n"
      "more ranks than it has usable cores, unless PCHAN_SPIN_US says otherwise.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},

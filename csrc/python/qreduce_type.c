@@ -338,38 +338,43 @@ static void qreduce_dealloc(PyObject *object)
 }
 
 static PyMethodDef qreduce_methods[] = {
-    {"set_output", qreduce_set_output, METH_O, "set_output(limbs)\n--\n\nWhere wait puts this rank's integers."},
-    {"add_tile", qreduce_add, METH_VARARGS, "add_tile(i0, j0, tile)\n--\n\nAdds residues [n_primes, rows, cols]."},
+    {"set_output", qreduce_set_output, METH_O,
+     "set_output($self, limbs, /)\n--\n\nWhere wait puts this rank's integers."},
+    {"add_tile", qreduce_add, METH_VARARGS,
+     "add_tile($self, i0, j0, tile, /)\n--\n\nAdds residues [n_primes, rows, cols]."},
     {"start", qreduce_start, METH_NOARGS,
-     "start()\n--\n\nStarts a cycle with what has been added. Collective, returns at once.\n\n"
+     "start($self)\n--\n\nStarts a cycle with what has been added. Collective, returns at once.\n\n"
      "Raises StateError when active or freed."},
     {"wait", (PyCFunction)(void (*)(void))qreduce_wait, METH_VARARGS | METH_KEYWORDS,
-     "wait(timeout=None)\n--\n\nFinishes the cycle; limbs then hold this rank's elements, and the contribution "
+     "wait($self, timeout=None)\n--\n\nFinishes the cycle; limbs then hold this rank's elements, and the "
+     "contribution "
      "is\n"
      "zero again. Collective. timeout is in seconds.\n\n"
-     "Raises RangeError on every rank when some |x| >= 2**bits, naming the owner and (i, j): the object then "
+     "Raises RangeError on every rank when some ``|x| >= 2**bits``, naming the owner and (i, j): the object then "
      "serves\n"
      "the next cycle; WaitTimeout, still active; StateError when nothing was started; MPIError."},
-    {"test", qreduce_test, METH_NOARGS, "test()\n--\n\nTrue when the cycle is over. Never waits."},
-    {"gather_into", qreduce_gather, METH_VARARGS, "gather_into(root, limbs)\n--\n\nAll limbs, by owner, at root."},
-    {"_all_stats", qreduce_all_stats, METH_VARARGS, "_all_stats(root)\n--\n\nstats of every rank, at root."},
+    {"test", qreduce_test, METH_NOARGS, "test($self)\n--\n\nTrue when the cycle is over. Never waits."},
+    {"gather_into", qreduce_gather, METH_VARARGS,
+     "gather_into($self, root, limbs, /)\n--\n\nAll limbs, by owner, at root."},
+    {"_all_stats", qreduce_all_stats, METH_VARARGS,
+     "_all_stats($self, root, /)\n--\n\nstats of every rank, at root."},
     {"_flip_bit", qreduce_flip_bit, METH_VARARGS,
-     "_flip_bit(i, j, word, bit)\n--\n\nFor tests: damages an element in the window."},
+     "_flip_bit($self, i, j, word, bit, /)\n--\n\nFor tests: damages an element in the window."},
     {"_estimate", estimate_into, METH_VARARGS | METH_CLASS,
-     "_estimate(n, basis, layout, strategy, buffer_bytes, nodes, figures, /)\n--\n\n"
+     "_estimate($type, n, basis, layout, strategy, buffer_bytes, nodes, figures, /)\n--\n\n"
      "Figures of a plan on paper, into an array."},
-    {"n_owned", qreduce_n_owned, METH_O, "n_owned(rank)\n--\n\nNumber of elements that a rank owns."},
-    {"owned", qreduce_owned, METH_VARARGS, "owned(rank, rows, cols)\n--\n\nIndices of a rank's elements."},
+    {"n_owned", qreduce_n_owned, METH_O, "n_owned($self, rank, /)\n--\n\nNumber of elements that a rank owns."},
+    {"owned", qreduce_owned, METH_VARARGS,
+     "owned($self, rank, rows, cols, /)\n--\n\nIndices of a rank's elements."},
     {"free", qreduce_free, METH_NOARGS,
-     "free()\n--\n\nFrees everything. Local; does nothing the second time. StateError when active."},
+     "free($self)\n--\n\nFrees everything. Local; does nothing the second time. StateError when active."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef qreduce_getset[] = {
     {"stats", qreduce_stats, NULL,
-     "Of this rank's last cycle: add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds), bytes_sent (to "
-     "other\n"
-     "nodes), bytes_held (share of the window, buffers, tables), n_local,\n"
+     "Figures of this rank's last cycle, a dict. add_s, pack_s, exchange_s, accumulate_s, restore_s (seconds),\n"
+     "bytes_sent (to other nodes), bytes_held (share of the window, buffers, tables), n_local,\n"
      "kernel (the instruction set in use).",
      NULL},
     {"active", qreduce_active, NULL, "True between start and the end of the cycle.", NULL},

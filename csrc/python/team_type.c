@@ -85,9 +85,9 @@ static int (*get_node_rank)(const pchan_team *) = pchan_team_node_rank;
 static int (*get_node_size)(const pchan_team *) = pchan_team_node_size;
 
 static PyMethodDef team_methods[] = {
-    {"next", team_next, METH_NOARGS, "next()\n--\n\n0, 1, 2, ...: each number to one rank of the node."},
+    {"next", team_next, METH_NOARGS, "next($self)\n--\n\n0, 1, 2, ...: each number to one rank of the node."},
     {"all", team_all, METH_O,
-     "all(mine)\n--\n\nIs it true on every rank of the node? Collective over the node, and a barrier."},
+     "all($self, mine, /)\n--\n\nIs it true on every rank of the node? Collective over the node, and a barrier."},
     {NULL, NULL, 0, NULL},
 };
 
