@@ -37,8 +37,10 @@ class ScaledQ:
     n : int
     limbs : uint64[n_local, n_limbs], read-only
         Two's complement, least significant limb first.
-    rows, cols : int64[n_local], read-only
+    rows : int64[n_local], read-only
         Where this rank's elements are.
+    cols : int64[n_local], read-only
+        Likewise; rows <= cols.
     """
 
     comm: MPI.Intracomm
@@ -82,8 +84,10 @@ class Gram:
     norms : object[n] of mpmath.mpf
         Column norms over all ranks, the same bits on every rank and for every deal of the rows;
         0 for a zero column.  Ones with normalize=False.
-    n, n_rows : int
-        Columns, and rows of all ranks.
+    n : int
+        Columns.
+    n_rows : int
+        Rows of all ranks.
     precision : int
     normalized : bool
     stats : dict of str to float

@@ -48,7 +48,10 @@ def ints_to_limbs(ints: Any, n_limbs: int) -> npt.NDArray[np.uint64]:
 
     Raises
     ------
-    TypeError for anything but integers, ValueError for one that does not fit; both name the index. Local.
+    TypeError, ValueError
+        For anything but integers, for one that does not fit; both name the index.
+
+    Local.
     """
     n_limbs = operator.index(n_limbs)
     if n_limbs < 1:
@@ -143,8 +146,12 @@ class PrimeBasis(Basis):
 
         Raises
         ------
-        RangeError when some ``|x| >= 2**bits`` (so does most corruption); TypeError for other dtypes; ValueError
-        for a wrong first dimension, NaN, infinities and non-integers.
+        RangeError
+            Some ``|x| >= 2**bits`` (so does most corruption).
+        TypeError
+            For other dtypes.
+        ValueError
+            For a wrong first dimension, NaN, infinities and non-integers.
         """
         array = checked_residues(residues, self.n_primes)
         rows = array.reshape(self.n_primes, -1)

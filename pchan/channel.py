@@ -77,8 +77,10 @@ class Channel(_core.Channel):
 
     Raises
     ------
-    TypeError, ValueError : not a communicator, COMM_NULL, an intercommunicator.
-    StateError : MPI is not running.
+    TypeError, ValueError
+        Not a communicator, COMM_NULL, an intercommunicator.
+    StateError
+        MPI is not running.
     """
 
     __slots__ = ("__weakref__",)
@@ -104,8 +106,10 @@ class Channel(_core.Channel):
 
         Raises
         ------
-        TypeError, ValueError, BufferError : nothing is registered then.
-        StateError : the channel is active or freed.
+        TypeError, ValueError, BufferError
+            Nothing is registered then.
+        StateError
+            The channel is active or freed.
         """
         return self._register(_SEND, buf, _c_int(dest, "send_init: dest"), _c_int(tag, "send_init: tag"))
 

@@ -82,6 +82,8 @@ class CustomLayout:
         ``owner(i, j)`` takes two int64 arrays of rows and columns, i <= j, and returns the array of ranks that own
         these elements (or one rank for all). An array has n x n elements, of which those with i <= j count.
 
+    Notes
+    -----
     Each element must have one owner, a rank of the communicator, and the ranks' owners must be the same (compared
     by a 63-bit checksum); else ValueError on every rank. Costs 8 bytes per element and node.
     """

@@ -62,7 +62,7 @@ class Estimate:
     n_local: npt.NDArray[np.int64]
     """[ranks] elements owned"""
     rank_bytes: npt.NDArray[np.int64]
-    """[ranks] ``stats["bytes_held"]``: share of the node's window, buffers and tables"""
+    """[ranks] share of the node's window, buffers and tables; as ``stats["bytes_held"]``"""
     result_bytes: npt.NDArray[np.int64]
     """[ranks] limbs, rows and cols, which are the caller's"""
     node_bytes: npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class Estimate:
     window_bytes: int
     """of these the node-shared window, on each node"""
     sent_bytes: npt.NDArray[np.int64]
-    """[ranks] ``stats["bytes_sent"]``: to other nodes, in a cycle"""
+    """[ranks] to other nodes, in a cycle; as ``stats["bytes_sent"]``"""
     wire_bytes: int
     """sum of sent_bytes"""
 
@@ -101,6 +101,8 @@ class QReduceScatter(QReduce):
     buffer_bytes : int
         Room for messages on their way, per rank; less than one element means one element.
 
+    Notes
+    -----
     Memory: ``8 * n_words`` bytes per upper element and node, and at most `buffer_bytes` a rank (``gather``: all at
     rank 0); :meth:`estimate` tells it exactly. MemoryError when the node cannot hold it.
 
@@ -109,8 +111,11 @@ class QReduceScatter(QReduce):
     """
 
     limbs: npt.NDArray[np.uint64]
+    """uint64[n_local, n_limbs], read-only: the integers that this rank owns; overwritten by the next cycle"""
     rows: npt.NDArray[np.int64]
+    """int64[n_local], read-only: their rows"""
     cols: npt.NDArray[np.int64]
+    """int64[n_local], read-only: their columns, rows <= cols"""
 
     def __new__(
         cls,
@@ -174,7 +179,10 @@ class QReduceScatter(QReduce):
         n, basis, layout, strategy, buffer_bytes
             As for the constructor.
 
-        Raises TypeError and ValueError as the constructor does.
+        Raises
+        ------
+        TypeError, ValueError
+            As the constructor does.
         """
         node_of = np.asarray(nodes)
         if node_of.ndim != 1 or not len(node_of) or node_of.dtype.kind not in "iu":
@@ -211,8 +219,10 @@ class QReduceScatter(QReduce):
 
         Raises
         ------
-        TypeError for other dtypes; ValueError for shapes, places, NaN, infinities and non-integers; StateError
-        while active. Nothing has been added then.
+        TypeError, ValueError
+            For other dtypes; for shapes, places, NaN, infinities and non-integers. Nothing has been added then.
+        StateError
+            While active.
         """
         array = checked_residues(tile, self.basis.n_primes)
         if array.ndim != 3:

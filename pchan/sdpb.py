@@ -44,7 +44,9 @@ class SdpbRows:
         Of `precision` + 64 bits; ready for `gram`.
     n : int
         Columns of P.
-    n_rows, n_blocks : int
+    n_rows : int
+        Of all ranks.
+    n_blocks : int
         Of all ranks.
     blocks : list of int
         Numbers of this rank's blocks, ascending.

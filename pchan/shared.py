@@ -38,8 +38,10 @@ def empty(comm: MPI.Intracomm, shape: int | Sequence[int], dtype: npt.DTypeLike 
 
     Raises
     ------
-    TypeError, ValueError : on every rank when one rank's arguments are wrong.
-    MemoryError : on every rank when a node has not enough memory.
+    TypeError, ValueError
+        On every rank when one rank's arguments are wrong.
+    MemoryError
+        On every rank when a node has not enough memory.
     """
     check_running("empty")
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
