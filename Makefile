@@ -14,6 +14,7 @@ help:
 	@echo "make demo     set up $(VENV), install, run the two demonstrations on 2 ranks"
 	@echo "make test     the C tests, then the Python suite on $(RANKS) ranks"
 	@echo "make bench    benchmarks in their short form, 2 ranks: reports and pictures in build/bench"
+	@echo "make docs     the documents, as HTML, into build/docs; a warning is an error"
 	@echo "make format   ruff format, clang-format"
 	@echo "make lint     ruff, mypy, clang-format, warnings as errors for each MPI ABI"
 	@echo "make clean    remove what was built; make distclean: $(VENV) too"
@@ -77,11 +78,19 @@ lint: $(VENV)/tools $(VENV)/installed
 	CFLAGS="-Wall -Wextra -Werror" PCHAN_BUILD_MPICC=$(MPICCS) \
 	    $(BIN)/python setup.py --quiet build_ext --build-temp build/lint --build-lib build/lint
 
+$(VENV)/docs-tools: $(VENV)/packages
+	$(BIN)/pip install --quiet 'sphinx>=8' 'myst-parser>=4' furo
+	@touch $@
+
+docs: $(VENV)/docs-tools $(VENV)/installed
+	$(BIN)/sphinx-build -q -E -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
 clean:
 	rm -rf build csrc/build csrc/build-* dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 distclean: clean
 	rm -rf $(VENV)
 
-.PHONY: help demo test bench format lint clean distclean
+.PHONY: help demo test bench docs format lint clean distclean
 .DEFAULT_GOAL := help

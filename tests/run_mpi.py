@@ -16,11 +16,13 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return env | extra
 
 
-def run_mpi(n: int, code: str | list[str], timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def run_mpi(
+    n: int, code: str | list[str], timeout: float = 60, cwd: str = "/", **env: str
+) -> subprocess.CompletedProcess[str]:
     """Runs Python code (or a command line) on n ranks; its output is in the result. Kills the job after `timeout`."""
     args = code if isinstance(code, list) else [sys.executable, "-c", textwrap.dedent(code)]
     launcher = [os.environ.get("PCHAN_TEST_MPIEXEC", "mpiexec"), "-n", str(n)]
     env = clean_environment(MPIEXEC_TIMEOUT=str(int(timeout)), **env)
     return subprocess.run(
-        [*launcher, *args], env=env, capture_output=True, text=True, timeout=timeout + 30, cwd="/"
+        [*launcher, *args], env=env, capture_output=True, text=True, timeout=timeout + 30, cwd=cwd
     )

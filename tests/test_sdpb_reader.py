@@ -7,26 +7,12 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 from oracle import exact_gram, fraction_of
+from sdp_folder import BLOCKS, write_sdp_folder
 
 import pchan
 from pchan import sdpb
 
 pytestmark = pytest.mark.mpi
-
-# Two blocks with two sample points, one with one, in 3 columns.
-BLOCKS = [
-    {
-        "bilinear_bases_even": [["1", "2"], ["0.5", "-1.25e0"]],
-        "bilinear_bases_odd": [["3", "1e-1"]],
-        "B": [["1", "-2.5", "0"], ["0.125", "7", "3e2"]],
-    },
-    {"bilinear_bases_even": [["-.5"]], "bilinear_bases_odd": [], "B": [["2", "3", "+5."]]},
-    {
-        "bilinear_bases_even": [["1", "0"]],
-        "bilinear_bases_odd": [["0", "1"]],
-        "B": [["1", "2", "3"], ["4", "5", "6"]],
-    },
-]
 
 
 @pytest.fixture
@@ -34,10 +20,7 @@ def folder(comm, tmp_path):
     """One folder for all ranks, written by rank 0."""
     path = Path(comm.bcast(str(tmp_path)))
     if comm.rank == 0:
-        (path / "control.json").write_text(json.dumps({"num_blocks": len(BLOCKS), "command": "by hand"}))
-        for k, block in enumerate(BLOCKS):
-            (path / f"block_info_{k}.json").write_text(json.dumps({"dim": 1, "num_points": len(block["B"])}))
-            (path / f"block_data_{k}.json").write_text(json.dumps(block))
+        write_sdp_folder(path)
     comm.Barrier()
     return path
 
