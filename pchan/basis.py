@@ -34,7 +34,7 @@ def _object_array(ints: Any) -> npt.NDArray[Any]:
 
 
 def ints_to_limbs(ints: Any, n_limbs: int) -> npt.NDArray[np.uint64]:
-    """Python integers to two's complement limbs.
+    """Python integers to two's complement limbs. Local.
 
     Parameters
     ----------
@@ -50,8 +50,6 @@ def ints_to_limbs(ints: Any, n_limbs: int) -> npt.NDArray[np.uint64]:
     ------
     TypeError, ValueError
         For anything but integers, for one that does not fit; both name the index.
-
-    Local.
     """
     n_limbs = operator.index(n_limbs)
     if n_limbs < 1:

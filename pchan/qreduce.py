@@ -111,11 +111,11 @@ class QReduceScatter(QReduce):
     """
 
     limbs: npt.NDArray[np.uint64]
-    """uint64[n_local, n_limbs], read-only: the integers that this rank owns; overwritten by the next cycle"""
+    """The integers that this rank owns, uint64[n_local, n_limbs], read-only; overwritten by the next cycle."""
     rows: npt.NDArray[np.int64]
-    """int64[n_local], read-only: their rows"""
+    """Their rows, int64[n_local], read-only."""
     cols: npt.NDArray[np.int64]
-    """int64[n_local], read-only: their columns, rows <= cols"""
+    """Their columns, int64[n_local], read-only; rows <= cols."""
 
     def __new__(
         cls,
