@@ -16,7 +16,6 @@ from pchan.examples import conjugate_gradients, halo3d, heat_picture, normal_equ
 from run_mpi import clean_environment, run_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGER = {"heat2d.py", "gram_hilbert.py"}  # python -m pchan demo
 
 
 @pytest.mark.mpi
@@ -137,5 +136,4 @@ def test_the_c_program_as_its_comment_says(tmp_path):
 
 def test_examples_are_short():
     for path in (ROOT / "examples").glob("*.[cp]*"):
-        if path.name not in LONGER:
-            assert len(path.read_text().splitlines()) < 100, path.name
+        assert len(path.read_text().splitlines()) < 100, path.name
