@@ -3,6 +3,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 RANKS   ?= 1 2 3 4
+SOAK_MINUTES ?= 30
 BIN     := $(abspath $(VENV))/bin
 INSIDE   = PATH="$(BIN):$$PATH"
 MPICCS   = $(BIN)/mpicc:$(BIN)/mpicc_abi
@@ -14,6 +15,7 @@ help:
 	@echo "make demo     set up $(VENV), install, run the two demonstrations on 2 ranks"
 	@echo "make test     the C tests, then the Python suite on $(RANKS) ranks"
 	@echo "make bench    benchmarks in their short form, 2 ranks: reports and pictures in build/bench"
+	@echo "make soak     random channels and reductions for SOAK_MINUTES=$(SOAK_MINUTES) on 4 ranks, values checked, memory flat"
 	@echo "make docs     the documents, as HTML, into build/docs; a warning is an error"
 	@echo "make format   ruff format, clang-format"
 	@echo "make lint     ruff, mypy, clang-format, warnings as errors for each MPI ABI"
@@ -57,6 +59,12 @@ bench: $(VENV)/installed
 	        --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
 	done
 
+# Half of the time as one node, half as two, so that messages are bundled.
+soak: $(VENV)/installed
+	@cd tests && for nodes in 1 2; do \
+	    PATH="$(BIN):$$PATH" MPIR_CVAR_NUM_CLIQUES=$$nodes mpiexec -n 4 python soak.py --minutes $$(($(SOAK_MINUTES) / 2)) || exit 1; \
+	done
+
 # Development tools, installed when first needed.
 $(VENV)/tools: $(VENV)/packages
 	$(BIN)/pip install --quiet ruff==0.17.6 clang-format==23.1.5 mypy
@@ -92,5 +100,5 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-.PHONY: help demo test bench docs format lint clean distclean
+.PHONY: help demo test bench soak docs format lint clean distclean
 .DEFAULT_GOAL := help
