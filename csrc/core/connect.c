@@ -90,10 +90,13 @@ static pchan_status make_memory(pch_negotiation *g, pchan_error *err)
 
 static bool can_attach(const pch_head *theirs)
 {
+    pid_t pid = (pid_t)theirs->pid;
     uint64_t value = 0;
     if (!theirs->cma || !pch_cma_allowed()) return false;
-    return pch_cma_copy((pid_t)theirs->pid, &value, theirs->probe_address, sizeof value, false) == 0 &&
-           value == theirs->probe_value;
+    if (pch_cma_copy(pid, &value, theirs->probe_address, sizeof value, false) != 0) return false;
+    if (value != theirs->probe_value) return false;
+    /* the word as it is: a filter of system calls may let reads pass and not writes */
+    return pch_cma_copy(pid, &value, theirs->probe_address, sizeof value, true) == 0;
 }
 
 /* The peer's buffer as mapped here, with a reference kept in the connection. */
