@@ -30,7 +30,8 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
     comm.Allreduce(leaders, nodes, op=MPI.SUM)
     comm.Allreduce(leaders, most, op=MPI.MAX)
     cores = len(usable_cores(node))
-    crowded = comm.allreduce(node.size > cores, op=MPI.LOR)
+    crowded = np.array([node.size > cores], dtype=np.int64)
+    comm.Allreduce(MPI.IN_PLACE, crowded, op=MPI.MAX)
     node.Free()
     with pchan.Channel(comm) as channel:
         spin = channel.spin_us
@@ -46,7 +47,7 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "thread level": _thread_level(),
         "ranks": str(comm.size),
         "nodes": f"{nodes[0]} (at most {most[1]} ranks each)",
-        "usable cores": f"{cores} on this node" + ("; more ranks than cores" if crowded else ""),
+        "usable cores": f"{cores} on this node" + ("; more ranks than cores" if crowded[0] else ""),
         "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
         "CPU": cpu(),
         "kernel": _core.kernel + (" (PCHAN_KERNEL)" if "PCHAN_KERNEL" in os.environ else ""),
@@ -56,7 +57,13 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
 
 def usable_cores(node: MPI.Comm) -> list[int]:
     """Processors of all ranks of a node, as launchers may bind each to its own. Collective over `node`."""
-    return sorted(set().union(*node.allgather(os.sched_getaffinity(0))))
+    mine = os.sched_getaffinity(0)
+    last = np.array([max(mine)], dtype=np.int64)
+    node.Allreduce(MPI.IN_PLACE, last, op=MPI.MAX)
+    usable = np.zeros(int(last[0]) + 1, dtype=np.int64)
+    usable[list(mine)] = 1
+    node.Allreduce(MPI.IN_PLACE, usable, op=MPI.MAX)
+    return np.flatnonzero(usable).tolist()
 
 
 def _thread_level() -> str:

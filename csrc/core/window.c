@@ -54,6 +54,7 @@ static pchan_status make_file(bool named, offer *o, int *fd, pchan_error *err)
     } else {
         *fd = memfd_create("pchan-window", MFD_CLOEXEC);
         o->fd = *fd;
+        if (*fd >= 0) fchmod(*fd, 0600); /* 0777 at first */
     }
     if (*fd < 0) return pch_fail(err, PCHAN_ERR_SYSTEM, "window: shared memory: %s", strerror(errno));
     int code = ftruncate(*fd, (off_t)o->bytes) == 0 ? 0 : errno;
