@@ -101,10 +101,12 @@ def _predefined(dtype: np.dtype[Any]) -> MPI.Datatype | None:
         return None
     try:
         datatype = MPI.Datatype.fromcode(dtype.char)
-    except (ValueError, KeyError, AttributeError):
+        # float16: nameless in MPICH 4.0, whose strided copies of it do nothing; no type at all in Open MPI 4.1
+        if datatype == MPI.DATATYPE_NULL or not datatype.Get_name() or datatype.Get_size() != dtype.itemsize:
+            return None
+    except (ValueError, KeyError, AttributeError, MPI.Exception):
         return None
-    ours: bool = datatype != MPI.DATATYPE_NULL and datatype.Get_size() == dtype.itemsize
-    return datatype if ours else None
+    return datatype
 
 
 def _element_name(dtype: np.dtype[Any]) -> str:
