@@ -100,8 +100,11 @@ void pch_live_remove(pch_live *live)
 pchan_status pch_fail_mpi(pchan_error *err, int code, const char *what)
 {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
-    int length;
+    int length, class = MPI_SUCCESS;
     MPI_Error_string(code, text, &length);
+    MPI_Error_class(code, &class);
+    /* the usual one in one wording: with the standard ABI, MPICH 5.0.2 calls it "Other MPI error" */
+    if (class == MPI_ERR_TRUNCATE) snprintf(text, sizeof text, "Message truncated");
     char *stack = strstr(text, ", error stack"); /* MPICH appends its calls */
     if (!stack) stack = strchr(text, '\n');
     if (stack) *stack = '\0';
