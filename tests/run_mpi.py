@@ -9,11 +9,19 @@ import textwrap
 
 # of the job this process belongs to: an mpiexec inside would take them for its own
 FOREIGN = ("PMI", "MPI_", "PMIX", "HYDRA", "OMPI_", "PRTE", "MPIEXEC", "MPIR_CVAR")
+# Open MPI: as root, with more ranks than cores, without a word on networks that are not there
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_mca_base_component_show_load_errors": "0",
+}
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-    return env | extra
+    return env | OPEN_MPI | extra
 
 
 def run_mpi(

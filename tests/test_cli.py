@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from mpi_faults import needs_cliques
 from run_mpi import run_mpi
 
 pytestmark = pytest.mark.launcher
@@ -25,6 +26,7 @@ def test_info(n):
     assert run.stdout.count("MPI library") == 1
 
 
+@needs_cliques
 def test_info_counts_nodes():
     run = run_mpi(4, [*PCHAN, "info"], MPIR_CVAR_NUM_CLIQUES="2")
     assert "2 (at most 2 ranks each)" in run.stdout

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from divisions import STRATEGIES
 from mpi4py import MPI
+from mpi_faults import needs_cliques
 from run_mpi import run_mpi
 
 import pchan
@@ -299,6 +300,7 @@ CLIQUES = """
 
 
 @pytest.mark.launcher
+@needs_cliques
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_nodes_by_cliques(n):
     run = run_mpi(n, CLIQUES, MPIR_CVAR_NUM_CLIQUES="2")
