@@ -277,6 +277,8 @@ static pchan_status finish(pchan_channel *channel, pchan_error *err)
     for (int i = 0; i < channel->n; i++) {
         const pch_operation *op = &channel->operations[i];
         if (op->mpi_code == MPI_SUCCESS && op->system_code == 0) continue;
+        /* Open MPI 4.1 frees a persistent request that failed: there is nothing left to start */
+        if (!channel->connection && channel->requests[i] == MPI_REQUEST_NULL) channel->broken = true;
         char what[160];
         pch_operation_text(channel, i, what, sizeof what);
         pchan_status status = op->system_code
