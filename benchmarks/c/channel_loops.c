@@ -52,16 +52,22 @@ static void *room(size_t n, size_t bytes)
 
 /* ---- raw MPI ---- */
 
+/* Open MPI refuses to start no request at all, which the rank has that a ping-pong leaves out */
+static void start_all(int n, MPI_Request *requests)
+{
+    if (n) check(!MPI_Startall(n, requests), "MPI_Startall");
+}
+
 static void cycle_waitall(bench_phase *phase)
 {
-    check(!MPI_Startall(phase->n, phase->requests), "MPI_Startall");
+    start_all(phase->n, phase->requests);
     check(!MPI_Waitall(phase->n, phase->requests, phase->statuses), "MPI_Waitall");
 }
 
 static void cycle_testall(bench_phase *phase)
 {
     int done = 0;
-    check(!MPI_Startall(phase->n, phase->requests), "MPI_Startall");
+    start_all(phase->n, phase->requests);
     while (!done) check(!MPI_Testall(phase->n, phase->requests, &done, phase->statuses), "MPI_Testall");
 }
 
@@ -95,7 +101,7 @@ static void cycle_temporaries(bench_phase *phase)
 {
     size_t n = (size_t)phase->n;
     MPI_Request *started = append_all(phase->requests, phase->n);
-    check(!MPI_Startall(phase->n, started), "MPI_Startall");
+    start_all(phase->n, started);
     free(started);
 
     request_object *objects = malloc(n * sizeof *objects);
