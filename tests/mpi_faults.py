@@ -34,6 +34,22 @@ else:
     print("faulty" if buf[room:].any() else "well")
 """
 
+LOST_REQUEST = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+if comm.rank == 0:
+    comm.Send(np.ones(8, "u1"), 1)
+else:
+    request = comm.Recv_init(np.zeros(4, "u1"), 0)
+    request.Start()
+    try:
+        request.Wait()
+    except MPI.Exception:
+        pass
+    print("faulty" if request == MPI.REQUEST_NULL else "well")
+"""
+
 LEAK = """
 from mpi4py import MPI
 def pages():
@@ -67,6 +83,12 @@ FAULTS = {
         ((4, 1, 4), (5, 0, 11)),
         "a long truncated message of the same node is written past the receive buffer's end",
         TRUNCATION,
+    ),
+    "lost request": Fault(
+        "Open MPI",
+        ((4, 1, 4),),
+        "a persistent request that fails is freed, so that it cannot be started again",
+        LOST_REQUEST,
     ),
     "type leak": Fault("MPICH", ((4, 0, 2),), "every derived datatype leaks 64 bytes", LEAK),
     "uncommitted": Fault(

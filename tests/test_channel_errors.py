@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_faults import without
+from mpi_faults import is_here, without
 
 import pchan
 
@@ -154,6 +154,7 @@ def by_short_waits(ch):
 @pytest.mark.parametrize("finish", [pchan.Channel.wait, by_test, by_wait_any, by_short_waits])
 @pytest.mark.parametrize("n", [4, pytest.param(50_000, marks=without("truncation"))])  # eager and rendezvous
 @pytest.mark.parametrize("place", [0, 1, 2])  # the last receive has a way of its own through the core
+@without("lost request")
 def test_truncation_is_named_and_everything_else_finishes(comm, finish, n, place):
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     out = np.arange(float(n)) + comm.rank
@@ -180,6 +181,29 @@ def test_truncation_is_named_and_everything_else_finishes(comm, finish, n, place
                 assert np.array_equal(into[k], np.arange(float(n)) + left) and nbytes == 8 * n
             else:
                 assert 0 <= nbytes <= 8 * (n // 2)
+    ch.free()
+
+
+@pytest.mark.parametrize("finish", [pchan.Channel.wait, by_test, by_wait_any, by_short_waits])
+def test_truncation_leaves_a_channel_that_starts_or_says_why_not(comm, finish):
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    out, into, rest = np.arange(4.0), np.zeros(2), np.zeros(4)
+    ch = pchan.Channel(comm)
+    ch.recv_init(rest, left, 1)
+    ch.recv_init(into, left)
+    ch.send_init(out, right, 1)
+    ch.send_init(out, right)
+    ch.start()
+    with pytest.raises(pchan.MPIError, match="operation 1 .*Message truncated"):
+        finish(ch)
+    assert np.array_equal(rest, out) and not ch.active
+    if is_here("lost request"):
+        with pytest.raises(pchan.StateError, match="broken by an earlier MPI error"):
+            ch.start()
+    else:
+        ch.start()
+        with pytest.raises(pchan.MPIError):
+            finish(ch)
     ch.free()
 
 

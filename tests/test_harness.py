@@ -54,7 +54,16 @@ def run_suite(tmp_path, text, *options, n=2):
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\naddopts = --with-mpi -p no:cacheprovider\nmarkers = launcher\n"
     )
-    arguments = ["-q", "--rootdir", str(tmp_path), "-c", str(tmp_path / "pytest.ini"), *options, str(tmp_path)]
+    arguments = [
+        "-q",
+        "--color=no",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        str(tmp_path / "pytest.ini"),
+        *options,
+        str(tmp_path),
+    ]
     return run_mpi(n, [sys.executable, "-m", "pytest", *arguments], timeout=50)
 
 
