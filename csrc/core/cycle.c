@@ -190,8 +190,10 @@ static void sort_statuses(pchan_channel *channel)
 {
     begin_one_by_one(channel);
     for (int i = 0; i < channel->n; i++) {
-        if (channel->operations[i].done || channel->requests[i] == MPI_REQUEST_NULL) continue;
         MPI_Status s = channel->statuses[i];
+        if (channel->operations[i].done) continue;
+        /* none of MPI's, unless it failed: Open MPI 4.1 has freed it then */
+        if (channel->requests[i] == MPI_REQUEST_NULL && s.MPI_ERROR == MPI_SUCCESS) continue;
         if (s.MPI_ERROR != MPI_ERR_PENDING) mark_done(channel, i, &s, s.MPI_ERROR);
     }
 }
@@ -267,6 +269,19 @@ static void be_patient(pchan_channel *channel, bool sleepy)
         MPI_Iprobe(channel->rank, PCH_NOBODYS_TAG, channel->entry->dup[PCH_WIRE], &flag, MPI_STATUS_IGNORE);
 }
 
+static pchan_status fail_operation(const pchan_channel *channel, int index, pchan_error *err)
+{
+    const pch_operation *op = &channel->operations[index];
+    char what[160];
+    pch_operation_text(channel, index, what, sizeof what);
+    pchan_status status = op->system_code
+                              ? pch_fail(err, PCHAN_ERR_SYSTEM, "%s: copying from process to process: %s", what,
+                                         strerror(op->system_code))
+                              : pch_fail_mpi(err, op->mpi_code, what);
+    if (err) err->index = index;
+    return status;
+}
+
 /* The cycle is over: reports the first operation that failed. */
 static pchan_status finish(pchan_channel *channel, pchan_error *err)
 {
@@ -274,21 +289,15 @@ static pchan_status finish(pchan_channel *channel, pchan_error *err)
     channel->n_cycles++;
     if (channel->connection) channel->connection->running = false;
     if (!channel->one_by_one) return PCHAN_OK;
-    for (int i = 0; i < channel->n; i++) {
+    int failed = -1;
+    for (int i = channel->n - 1; i >= 0; i--) {
         const pch_operation *op = &channel->operations[i];
         if (op->mpi_code == MPI_SUCCESS && op->system_code == 0) continue;
+        failed = i;
         /* Open MPI 4.1 frees a persistent request that failed: there is nothing left to start */
         if (!channel->connection && channel->requests[i] == MPI_REQUEST_NULL) channel->broken = true;
-        char what[160];
-        pch_operation_text(channel, i, what, sizeof what);
-        pchan_status status = op->system_code
-                                  ? pch_fail(err, PCHAN_ERR_SYSTEM, "%s: copying from process to process: %s",
-                                             what, strerror(op->system_code))
-                                  : pch_fail_mpi(err, op->mpi_code, what);
-        if (err) err->index = i;
-        return status;
     }
-    return PCHAN_OK;
+    return failed < 0 ? PCHAN_OK : fail_operation(channel, failed, err);
 }
 
 static pchan_status fail_timeout(pchan_channel *channel, pchan_error *err)
