@@ -122,6 +122,25 @@ def test_fits(comm, send, recv):
         ch.exchange(timeout=30)
 
 
+def test_an_empty_derived_datatype_fits_any(comm):
+    right, left = neighbours(comm)
+    nothing = MPI.INT.Create_vector(0, 3, 4).Commit()
+    into = np.full(3, -1.0)
+    with pchan.Channel(comm) as ch:
+        ch.send_init([np.zeros(4, "i4"), 1, nothing], right, 1)
+        ch.recv_init(into, left, 1)
+        ch.send_init(np.zeros(0), right, 2)
+        ch.recv_init([np.zeros(4, "i4"), 1, nothing], left, 2)
+        ch.connect()
+        ch.exchange(timeout=30)
+        assert (into == -1).all() and ch.statuses[1] == (left, 1, 0)
+    with pchan.Channel(comm) as ch:
+        ch.send_init(into, right)
+        ch.recv_init([np.zeros(4, "i4"), 1, nothing], left)
+        refuse(ch, "longer than its receive")
+    nothing.Free()
+
+
 @pytest.mark.any_source
 def test_wildcards(comm):
     right, left = neighbours(comm)

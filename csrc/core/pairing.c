@@ -146,7 +146,8 @@ static bool shapes_fit(const pch_row *s, const pch_row *r)
 
 static const char *misfit(const pch_row *s, const pch_row *r)
 {
-    if (s->signature != r->signature) return "the element types differ";
+    bool of_nothing = !s->signature || !r->signature; /* an empty derived datatype goes with any */
+    if (s->signature != r->signature && !of_nothing) return "the element types differ";
     if (s->bytes > r->bytes) return "the message is longer than its receive";
     if (s->n_dims >= 2 && r->n_dims >= 2 && s->column_major != r->column_major)
         return "the elements travel in different orders: this would be a silent transpose";

@@ -21,7 +21,7 @@ typedef struct pch_row {
     int64_t kind, peer, tag, index;
     int64_t bytes, unit; /* of the message or the room for it; of one repetition of the datatype */
     int64_t flags;
-    uint64_t signature; /* equal for equal element types */
+    uint64_t signature; /* equal for equal element types; 0: no elements */
     uint64_t address;
     uint64_t segment, offset; /* in shared memory: its token, 0 for none; place in it */
     int64_t n_dims, column_major;

@@ -71,6 +71,10 @@ static void test_faults(void)
           "%s", fault_of(s, x));
     x = r, x.signature = 8;
     CHECK(strstr(fault_of(s, x), "types differ"), "%s", fault_of(s, x));
+    x = s, x.signature = 0, x.bytes = 0; /* an empty derived datatype */
+    CHECK(fault_of(x, r)[0] == '\0', "%s", fault_of(x, r));
+    x = r, x.signature = 0, x.bytes = 0;
+    CHECK(strstr(fault_of(s, x), "longer than its receive"), "%s", fault_of(s, x));
     s.n_dims = r.n_dims = 2;
     s.shape[0] = 2, s.shape[1] = 5, r.shape[0] = 5, r.shape[1] = 2;
     CHECK(strstr(fault_of(s, r), "shapes differ") && strstr(fault_of(s, r), "shape 2 x 5"), "%s", fault_of(s, r));
