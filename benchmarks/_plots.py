@@ -76,7 +76,7 @@ def qreduce(report: dict[str, Any]) -> Figure:
     stages, curve = figure.subplots(1, 2)
     case = report["cases"][-1]
     bars = {name: f["stages_s"] for name, f in case["results"].items() if f["stages_s"]}
-    _stacked(stages, bars, f"n = {case['n']}, {case['bits']} bits", "seconds, all ranks' clocks")
+    stacked(stages, bars, f"n = {case['n']}, {case['bits']} bits", "seconds, all ranks' clocks")
     for bits in sorted({c["bits"] for c in report["cases"]}):
         chosen = [c for c in report["cases"] if c["bits"] == bits]
         for marker, name in zip(MARKERS, chosen[0]["results"], strict=False):
@@ -97,14 +97,14 @@ def gram(report: dict[str, Any]) -> Figure:
         f"n = {c['n']}\nK = {c['k']}": {k: v / c["pchan_s"] for k, v in c["stages_s"].items()}
         for c in report["scaling"]
     }
-    _stacked(stages, bars, "where the time goes", "part of the time")
+    stacked(stages, bars, "where the time goes", "part of the time")
     cost.semilogx([c["n"] for c in report["scaling"]], [c["ns_per_ijk"] for c in report["scaling"]], marker="o")
     cost.set(xlabel="n", ylabel="ns per (i ≤ j, k)", title="cost of a product", ylim=(0, None))
     cost.grid(alpha=0.3, which="both")
     return figure
 
 
-def _stacked(axes: Axes, bars: dict[str, dict[str, float]], title: str, unit: str) -> None:
+def stacked(axes: Axes, bars: dict[str, dict[str, float]], title: str, unit: str) -> None:
     names = list(dict.fromkeys(stage for parts in bars.values() for stage in parts))
     below = np.zeros(len(bars))
     for name in names:
