@@ -11,16 +11,11 @@ SOURCES := pyproject.toml setup.py MANIFEST.in README.md $(wildcard pchan/*.py p
            $(wildcard csrc/*.h csrc/core/*.[ch] csrc/python/*.[ch] benchmarks/*.py benchmarks/c/*.c)
 C_FILES := $(wildcard csrc/*.h csrc/*/*.[ch] benchmarks/c/*.[ch] examples/*.c)
 
-help:
-	@echo "make demo     set up $(VENV), install, run the two demonstrations on 2 ranks"
-	@echo "make test     the C tests, then the Python suite on $(RANKS) ranks"
-	@echo "make bench    benchmarks in their short form, 2 ranks: reports and pictures in build/bench"
-	@echo "make soak     random channels and reductions for SOAK_MINUTES=$(SOAK_MINUTES) on 4 ranks, values checked, memory flat"
-	@echo "make docs     the documents, as HTML, into build/docs; a warning is an error"
-	@echo "make format   ruff format, clang-format"
-	@echo "make lint     ruff, mypy, clang-format, warnings as errors for each MPI ABI"
-	@echo "make clean    remove what was built; make distclean: $(VENV) too"
-	@echo "variables     PYTHON=$(PYTHON) VENV=$(VENV) RANKS='$(RANKS)'"
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | \
+	    while read -r make target what; do printf 'make %-10s %s\n' "$$target" "$$what"; done
+	@echo "variables       PYTHON=$(PYTHON) VENV=$(VENV) RANKS='$(RANKS)' SOAK_MINUTES=$(SOAK_MINUTES)"
+	@echo "make -C csrc test tests the C library alone, with the mpicc on PATH."
 
 # The environment: third-party packages once per change of pyproject.toml, pchan after each change of its source.
 $(VENV)/packages: pyproject.toml
@@ -35,11 +30,11 @@ $(VENV)/installed: $(VENV)/packages $(SOURCES)
 	PCHAN_BUILD_MPICC=$(MPICCS) $(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --force-reinstall .
 	@touch $@
 
-demo: $(VENV)/installed
+demo: $(VENV)/installed ## set up .venv, install pchan, run the two demonstrations on 2 ranks
 	@$(INSIDE) MPIEXEC_TIMEOUT=300 mpiexec -n 2 python -m pchan demo
 
 # All rank counts run, whatever fails; the last line tells.
-test: $(VENV)/installed
+test: $(VENV)/installed ## the C tests, then the Python suite on RANKS
 	@rm -f build/tests-*.xml; mkdir -p build; failed=; \
 	echo "== C tests"; \
 	$(MAKE) --no-print-directory -C csrc test BUILD=build-venv MPICC=$(BIN)/mpicc MPIEXEC=$(BIN)/mpiexec || failed=" C"; \
@@ -52,7 +47,7 @@ test: $(VENV)/installed
 	echo "All passed: the C tests, and the Python suite on $(RANKS) ranks."
 
 # Each prints its table.
-bench: $(VENV)/installed
+bench: $(VENV)/installed ## benchmarks in their short form on 2 ranks: reports and pictures in build/bench
 	@mkdir -p build/bench
 	@for name in channel qreduce gram; do \
 	    $(INSIDE) mpiexec -n 2 python -m pchan bench $$name \
@@ -60,23 +55,23 @@ bench: $(VENV)/installed
 	done
 
 # Half of the time as one node, half as two, so that messages are bundled.
-soak: $(VENV)/installed
+soak: $(VENV)/installed ## random channels and reductions for SOAK_MINUTES on 4 ranks, values checked, memory flat
 	@cd tests && for nodes in 1 2; do \
 	    PATH="$(BIN):$$PATH" MPIR_CVAR_NUM_CLIQUES=$$nodes mpiexec -n 4 python soak.py --minutes $$(($(SOAK_MINUTES) / 2)) || exit 1; \
 	done
 
 # Development tools, installed when first needed.
 $(VENV)/tools: $(VENV)/packages
-	$(BIN)/pip install --quiet ruff==0.17.6 clang-format==23.1.5 mypy
+	$(BIN)/pip install --quiet ruff==0.17.6 clang-format==23.1.5 mypy pre-commit
 	@touch $@
 
-format: $(VENV)/tools
+format: $(VENV)/tools ## rewrite all files with ruff and clang-format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/clang-format -i $(C_FILES)
 
 # core/ with the warnings of csrc/Makefile, then the whole extension, each for both ABIs
-lint: $(VENV)/tools $(VENV)/installed
+lint: $(VENV)/tools $(VENV)/installed ## ruff, mypy, clang-format, and warnings as errors for each MPI ABI
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
@@ -90,15 +85,23 @@ $(VENV)/docs-tools: $(VENV)/packages
 	$(BIN)/pip install --quiet 'sphinx>=8' 'myst-parser>=4' furo
 	@touch $@
 
-docs: $(VENV)/docs-tools $(VENV)/installed
+tidy: $(VENV)/tools ## clang-tidy on the C code, with the checks of .clang-tidy
+	@$(BIN)/pip install --quiet clang-tidy==23.1.4 || command -v clang-tidy
+	$(INSIDE) $(MAKE) --no-print-directory -j2 -k -C csrc tidy MPICC=$(BIN)/mpicc \
+	    PYTHON_INCLUDES="-I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
+
+pre-commit: $(VENV)/tools ## check each commit from now on as .pre-commit-config.yaml says
+	$(BIN)/pre-commit install
+
+docs: $(VENV)/docs-tools $(VENV)/installed ## the documents as HTML in build/docs; a warning is an error
 	$(BIN)/sphinx-build -q -E -W --keep-going -b html docs build/docs
 	@echo "build/docs/index.html"
 
-clean:
+clean: ## remove what was built
 	rm -rf build csrc/build csrc/build-* dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-distclean: clean
+distclean: clean ## remove .venv, too
 	rm -rf $(VENV)
 
-.PHONY: help demo test bench soak docs format lint clean distclean
+.PHONY: help demo test bench soak docs format lint tidy pre-commit clean distclean
 .DEFAULT_GOAL := help

@@ -31,10 +31,21 @@ def test_there_are_two_examples_of_the_promised_length():
 
 def test_the_map_names_every_file():
     text = (ROOT / "csrc" / "README.md").read_text()
-    for source in [*(ROOT / "csrc" / "core").glob("*.c"), *(ROOT / "csrc" / "python").glob("*.c")]:
+    sources = [*(ROOT / "csrc" / "core").glob("*.[ch]"), *(ROOT / "csrc" / "python").glob("*.[ch]")]
+    assert len(sources) > 60
+    for source in [*sources, *(ROOT / "csrc" / "tests").glob("testing*.h"), ROOT / "csrc" / "pchan.h"]:
         assert f"`{source.name}`" in text, source.name
     for name in re.findall(r"`(\w+\.[ch])`", text):
         assert list((ROOT / "csrc").rglob(name)), name
+
+
+def test_every_make_target_has_a_sentence():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.*)", makefile, re.M)[1].split()
+    assert len(targets) > 8
+    run = subprocess.run(["make", "-s", "-C", str(ROOT), "help"], capture_output=True, text=True, timeout=60)
+    for target in targets:
+        assert re.search(rf"^make {target} +\w.*\w", run.stdout, re.M), target
 
 
 def test_commands_of_the_readme_exist():

@@ -10,6 +10,7 @@
  */
 #include "pch_mpi.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -94,7 +95,8 @@ static int n_ranks_started_here(void)
                                         "MV2_COMM_WORLD_LOCAL_SIZE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);
-        if (value && atoi(value) > 0) return atoi(value);
+        long n = value ? strtol(value, NULL, 10) : 0;
+        if (n > 0 && n <= INT_MAX) return (int)n;
     }
     return 1;
 }

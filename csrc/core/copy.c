@@ -38,12 +38,12 @@ void pch_copy(void *to, const void *from, size_t n)
 }
 
 /* n elements of `size` bytes that lie `stride` bytes apart. */
-#define COPY_LINE(size)                                           \
-    for (int64_t k = 0; k < n; k++, at += stride, slot += size) { \
-        if (into_slot)                                            \
-            memcpy(slot, at, size);                               \
-        else                                                      \
-            memcpy(at, slot, size);                               \
+#define COPY_LINE(size)                                             \
+    for (int64_t k = 0; k < n; k++, at += stride, slot += (size)) { \
+        if (into_slot)                                              \
+            memcpy(slot, at, size);                                 \
+        else                                                        \
+            memcpy(at, slot, size);                                 \
     }
 
 static void copy_line(char *at, int64_t stride, unsigned char *slot, int64_t n, size_t size, bool into_slot)
@@ -86,6 +86,7 @@ static void move_strided(const pch_mover *mover, void *memory, unsigned char *sl
         int d = inner - 1;
         for (; d >= 0; d--) { /* the next line */
             at += s->strides[d];
+            // NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): n_dims is at most MAX_DIMS
             if (++index[d] < s->shape[d]) break;
             at -= s->shape[d] * s->strides[d];
             index[d] = 0;

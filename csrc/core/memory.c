@@ -6,6 +6,7 @@
 #include "pch_window.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The number after `key` at the start of a line of `path`; -1: there is none. */
@@ -15,7 +16,11 @@ static int64_t number_in(const char *path, const char *key)
     long long value = -1;
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%lld", &value) == 1) break;
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        char *digits = line + strlen(key), *end;
+        value = strtoll(digits, &end, 10);
+        if (end == digits) value = -1; /* "max" */
+        break;
     }
     if (file) fclose(file);
     return value;

@@ -168,6 +168,7 @@ pchan_status pch_window_create(MPI_Comm node, int64_t words_bytes, bool named, p
     status = pch_share(node, bytes, named, &window->mapping, err);
     if (status != PCHAN_OK) goto done;
     char *start = window->mapping;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullPointerArithm): pch_share succeeded
     window->counters = (pch_padded *)(start + page);
     window->locks = window->counters + size;
     window->words = (uint64_t *)(start + control);

@@ -51,7 +51,7 @@ const pchan_basis *basis_from_object(PyObject *object)
 /* out: float64[n_primes][n], rows contiguous, any stride between them */
 static int table_from_object(PyObject *object, int n_primes, Py_buffer *view)
 {
-    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED | PyBUF_WRITABLE) < 0) return -1;
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED) < 0) return -1; /* writable */
     if (view->ndim == 2 && view->itemsize == 8 && view->shape[0] == n_primes &&
         (view->shape[1] <= 1 || view->strides[1] == 8) && view->strides[0] >= 0 && view->strides[0] % 8 == 0) {
         return 0;

@@ -183,7 +183,7 @@ struct PyModuleDef pchan_module = {
     .m_clear = module_clear,
 };
 
-PyMODINIT_FUNC JOIN(PyInit_, PCHAN_MODULE)(void);
+PyMODINIT_FUNC JOIN(PyInit_, PCHAN_MODULE)(void); // NOLINT(misc-use-internal-linkage): Python looks for it
 
 PyMODINIT_FUNC JOIN(PyInit_, PCHAN_MODULE)(void)
 {
