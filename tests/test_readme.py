@@ -100,3 +100,16 @@ def test_quoted_errors_are_the_true_ones():
     for quote in quoted:
         pattern = ".*".join(re.escape(part) for part in quote.split("…"))
         assert any(re.search(pattern, m) for m in messages), quote
+
+
+def test_contributing_names_what_exists():
+    """Files, and functions and tables of C and Python that its steps name."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a strategy")[2]
+    files = [f for folder in ("csrc", "pchan", "tests", "benchmarks") for f in (ROOT / folder).rglob("*.[chp]*")]
+    source = "".join(f.read_text() for f in files if f.suffix in (".c", ".h", ".py"))
+    for name in re.findall(r"`([\w./]+\.(?:c|h|py|md|pml))`", text):
+        assert any((ROOT / start / name).exists() for start in ("", "csrc/core", "tests", "tests/hosts")), name
+    names = set(re.findall(r"`((?:pch|PCH|test|forced|plan|lay|strategy)\w+|settle|STRATEGIES|TRANSPORTS)`", text))
+    assert len(names) > 15
+    for name in names:
+        assert re.search(rf"\b{name}\b", source), name
