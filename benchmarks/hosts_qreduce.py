@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "hosts")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "hosts"), str(ROOT / "benchmarks")]
 
 
 def inside(n, bits):
@@ -24,6 +24,7 @@ def inside(n, bits):
     import time
 
     import numpy as np
+    from _measure import machine
     from mpi4py import MPI
 
     import pchan
@@ -55,8 +56,9 @@ def inside(n, bits):
         begin = time.perf_counter()
         comm.Sendrecv(out, 1 - comm.rank, 0, into, 1 - comm.rank, 0)
         plain.append(comm.allreduce(time.perf_counter() - begin, MPI.MAX))
+    facts = machine(comm, False)
     if comm.rank == 0:
-        print(json.dumps({"bytes": sent, "cycle_s": min(times[1:]), "plain_s": min(plain[1:])}))
+        print(json.dumps({"machine": facts, "bytes": sent, "cycle_s": min(times[1:]), "plain_s": min(plain[1:])}))
 
 
 def main():

@@ -1,6 +1,6 @@
 """Predicts a cycle of QReduceScatter, connect, and a halo exchange on 2 to 4,096 nodes.
 
-    python benchmarks/scale_model.py [--n 5485] [--ranks-per-node 128] [--plot FILE]
+    python benchmarks/scale_model.py [--n 5485 9437] [--ranks-per-node 128] [--plot FILE]
     mpiexec -n 4 python benchmarks/scale_model.py --check       # against emulated nodes, on this machine
 
 Computation costs are nanoseconds per element, measured here (results/scale_costs.json; --measure writes it, under
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 COSTS = HERE / "results" / "scale_costs.json"
+PUBLISHED_N = 5485
 NODES = [2**k for k in range(1, 13)]
 
 
@@ -183,8 +184,10 @@ def halo_seconds(ranks: int, per_node: int, c: Costs, net: Network, cells: int =
 
 # ---- what it prints ----
 
+Table = dict[int, dict[str, Cycle]]  # by nodes and strategy
 
-def table(n: int, per_node: int, c: Costs, net: Network) -> dict[int, dict[str, Cycle]]:
+
+def table(n: int, per_node: int, c: Costs, net: Network) -> Table:
     rows = {}
     for nodes in [*NODES[:3], 12, *NODES[3:]]:
         p = Problem(n, nodes, per_node)
@@ -192,7 +195,7 @@ def table(n: int, per_node: int, c: Costs, net: Network) -> dict[int, dict[str, 
     return rows
 
 
-def show(n: int, bits: int, per_node: int, rows: dict[int, dict[str, Cycle]]) -> None:
+def show(n: int, bits: int, per_node: int, rows: Table) -> None:
     print(f"\nQ of n = {n} at {bits} bits, {per_node} ranks a node: seconds of a cycle")
     print(f"{'nodes':>6}" + "".join(f"{name:>11}" for name in STRATEGIES))
     for nodes, row in rows.items():
@@ -213,28 +216,42 @@ def show_others(per_node: int, c: Costs, net: Network) -> None:
         print(f"{nodes:6}{1e6 * seconds:9.0f}{off:10.1f}{1e6 * plain:8.1f}{1e6 * connected:11.1f}")
 
 
-def plot(rows: dict[int, dict[str, Cycle]], title: str, file: Path) -> None:
+def plot(tables: dict[int, Table], per_node: int, bits: int, c: Costs, net: Network, file: Path) -> None:
+    """A panel for each n; connect and halo in the last one."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for marker, name in zip("osD^vPx", STRATEGIES, strict=True):
-        axes.loglog(list(rows), [row[name].total for row in rows.values()], marker=marker, ms=4, label=name)
-    axes.axhspan(300, 600, color="gray", alpha=0.2)
-    axes.annotate("SDPB's ring, published (12 nodes)", (12, 420), fontsize=7, va="center")
-    axes.plot(12, 10, "k*", label="SDPB's exchange, published")
-    axes.set(xlabel="nodes", ylabel="seconds of a cycle", title=title)
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize=7)
+    figure = Figure(figsize=(5 * len(tables) + 5, 5), layout="constrained")
+    *panels, others = figure.subplots(1, len(tables) + 1)
+    for axes, (n, rows) in zip(panels, tables.items(), strict=True):
+        for marker, name in zip("osD^vPx", STRATEGIES, strict=True):
+            axes.loglog(list(rows), [row[name].total for row in rows.values()], marker=marker, ms=4, label=name)
+        if n == PUBLISHED_N:
+            axes.axhspan(300, 600, color="gray", alpha=0.2)
+            axes.annotate("SDPB's ring, published (12 nodes)", (12, 420), fontsize=7, va="center")
+            axes.plot(12, 10, "k*", label="SDPB's exchange, published")
+        axes.set(ylabel="seconds of a cycle", title=f"Q, n = {n}, {bits} bits")
+    halo = [halo_seconds(nodes * per_node, per_node, c, net) for nodes in NODES]
+    lines = {
+        "connect, 26 neighbours": [connect_seconds(nodes * per_node, per_node, net) for nodes in NODES],
+        "halo of 16³ cells, MPI's requests": [plain for plain, _ in halo],
+        "halo of 16³ cells, connected": [connected for _, connected in halo],
+    }
+    for marker, (label, seconds) in zip("osD", lines.items(), strict=True):
+        others.loglog(NODES, [1e6 * x for x in seconds], marker=marker, ms=4, label=label)
+    others.set(ylabel="microseconds", title="connect, and a cycle of a halo")
+    for axes in (*panels, others):
+        axes.set(xlabel=f"nodes of {per_node} ranks")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=7)
     figure.savefig(file, dpi=150)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, nargs="+", default=[5485, 9437])
+    parser.add_argument("--n", type=int, nargs="+", default=[PUBLISHED_N, 9437])
     parser.add_argument("--ranks-per-node", type=int, default=128)
     parser.add_argument("--latency", type=float, default=1.5, help="microseconds")
     parser.add_argument("--rate", type=float, default=200, help="Gbit/s of a node's link")
@@ -250,11 +267,11 @@ def main(argv: list[str] | None = None) -> int:
     c: Costs = measured["costs"]
     bits = measured["bits"]
     net = Network(latency=1e-6 * options.latency, byte=8e-9 / options.rate)
-    for n in options.n:
-        rows = table(n, options.ranks_per_node, c, net)
+    tables = {n: table(n, options.ranks_per_node, c, net) for n in options.n}
+    for n, rows in tables.items():
         show(n, bits, options.ranks_per_node, rows)
-        if options.plot and n == options.n[0]:
-            plot(rows, f"n = {n}, {bits} bits, {options.ranks_per_node} ranks a node (model)", options.plot)
+    if options.plot:
+        plot(tables, options.ranks_per_node, bits, c, net, options.plot)
     print(
         "\nPublished for SDPB, n = 5485 at 1024 bits on 12 nodes of 128 ranks: "
         "ring 5 to 10 minutes, exchange by pairs about 10 s an iteration."
