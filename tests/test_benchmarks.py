@@ -1,6 +1,7 @@
 """The benchmarks run, in their shortest form, and write what they measured."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from run_mpi import clean_environment, run_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "benchmarks" / "README.md").read_text()
 pytestmark = pytest.mark.launcher
 
 
@@ -154,6 +156,16 @@ def test_compare_refuses_what_differs(result, change):
 def test_bad_arguments(arguments, complaint):
     run = run_mpi(2, [sys.executable, "-m", "pchan", "bench", *arguments])
     assert run.returncode == 2 and complaint in run.stderr and run.stderr.count("see ") == 1, run.stderr
+
+
+def test_results_carry_machine_and_commit():
+    files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    assert len(files) > 10
+    for file in files:
+        facts = json.loads(file.read_text())["machine"]
+        assert facts["cpu"] and facts["mpi"] and facts["kernel"] and facts["ranks"], file.name
+        assert re.fullmatch(r"[0-9a-f]{40}( with changes)?", facts["commit"]), file.name
+        assert file.name in README, file.name
 
 
 def model(*arguments):
