@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import sys
+from importlib import metadata
 from typing import Any
 
 import mpi4py
@@ -41,7 +43,9 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "numpy": np.__version__,
         "mpi4py": mpi4py.__version__,
+        "packages": _packages(),
         "MPI library": _select.mpi_library(),
+        "MPI's file": _core.mpi_library.rpartition("(")[2].rstrip(")"),
         "MPI standard": ".".join(map(str, MPI.Get_version())),
         "MPI ABI": _select.BUILDS[_select.abi_of_mpi4py()],
         "thread level": _thread_level(),
@@ -51,7 +55,9 @@ def info(comm: MPI.Intracomm) -> dict[str, str]:
         "spin": f"{spin:g} us" + (" (PCHAN_SPIN_US)" if "PCHAN_SPIN_US" in os.environ else ""),
         "CPU": cpu(),
         "kernel": _core.kernel + (" (PCHAN_KERNEL)" if "PCHAN_KERNEL" in os.environ else ""),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": " ".join((platform.system(), platform.release(), platform.machine(), *platform.libc_ver())),
+        "shared memory": _shared_memory(),
+        "environment": _settings(),
     }
 
 
@@ -64,6 +70,38 @@ def usable_cores(node: MPI.Comm) -> list[int]:
     usable[list(mine)] = 1
     node.Allreduce(MPI.IN_PLACE, usable, op=MPI.MAX)
     return np.flatnonzero(usable).tolist()
+
+
+def _packages() -> str:
+    """What gram uses where it is installed."""
+    found = []
+    for name in ("mpmath", "gmpy2", "python-flint", "threadpoolctl"):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"no {name}")
+    return ", ".join(found)
+
+
+def _shared_memory() -> str:
+    """What connected channels and windows depend on."""
+    try:
+        usage = shutil.disk_usage("/dev/shm")
+        text = f"/dev/shm {usage.free / 2**30:.3g} of {usage.total / 2**30:.3g} GiB free"
+    except OSError:
+        text = "no /dev/shm"
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope") as f:
+            text += f", ptrace_scope {f.read().strip()}"
+    except OSError:
+        pass
+    return text
+
+
+def _settings() -> str:
+    """Variables that change what pchan, MPI or BLAS do."""
+    prefixes = ("PCHAN_", "MPIR_CVAR_", "OMPI_MCA_", "UCX_", "FI_", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(prefixes)) or "nothing set"
 
 
 def _thread_level() -> str:

@@ -15,14 +15,17 @@ def test_info(n):
     run = run_mpi(n, [*PCHAN, "info"])
     assert run.returncode == 0 and run.stderr == "", run.stderr
     facts = dict(
-        line.split(maxsplit=1) for line in run.stdout.splitlines() if not line.startswith(("MPI ", "usable"))
+        line.split(maxsplit=1)
+        for line in run.stdout.splitlines()
+        if not line.startswith(("MPI", "usable", "shared"))
     )
     assert (
         facts["ranks"] == str(n)
         and facts["nodes"].startswith("1 ")
         and facts["kernel"] in ("portable", "avx2", "avx512")
     )
-    assert {"pchan", "numpy", "mpi4py", "builds", "CPU"} <= set(facts)
+    assert {"pchan", "numpy", "mpi4py", "builds", "CPU", "system", "environment"} <= set(facts)
+    assert "mpmath" in facts["packages"] and "/" in run.stdout.partition("MPI's file")[2].splitlines()[0]
     assert run.stdout.count("MPI library") == 1
 
 
@@ -30,6 +33,12 @@ def test_info(n):
 def test_info_counts_nodes():
     run = run_mpi(4, [*PCHAN, "info"], MPIR_CVAR_NUM_CLIQUES="2")
     assert "2 (at most 2 ranks each)" in run.stdout
+
+
+def test_info_tells_what_the_environment_sets():
+    run = run_mpi(2, [*PCHAN, "info"], PCHAN_TRANSPORT="mpi", MPIR_CVAR_CH4_CMA_ENABLE="0", PCHAN_SPIN_US="7")
+    line = next(line for line in run.stdout.splitlines() if line.startswith("environment"))
+    assert {"MPIR_CVAR_CH4_CMA_ENABLE=0", "PCHAN_SPIN_US=7", "PCHAN_TRANSPORT=mpi"} <= set(line.split())
 
 
 def test_demo():
