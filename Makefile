@@ -86,7 +86,7 @@ $(VENV)/docs-tools: $(VENV)/packages
 	@touch $@
 
 tidy: $(VENV)/tools ## clang-tidy on the C code, with the checks of .clang-tidy
-	@$(BIN)/pip install --quiet clang-tidy==23.1.4 || command -v clang-tidy
+	@$(BIN)/pip install --quiet clang-tidy==23.1.4
 	$(INSIDE) $(MAKE) --no-print-directory -j2 -k -C csrc tidy MPICC=$(BIN)/mpicc \
 	    PYTHON_INCLUDES="-I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')"
 
