@@ -114,7 +114,7 @@ def messages():
         for cycle in range(20):
             for out, into in arrays:
                 out[:], into[:] = comm.rank + 10 * cycle, -1
-            ch.exchange(timeout=10)
+            ch.exchange(timeout=60)
             assert all(np.all(into == left + 10 * cycle) for _, into in arrays), "wrong values"
         return " ".join(op.transport for op in ch)
 
@@ -132,7 +132,7 @@ def reduced():
     with pchan.QReduceScatter(comm, n, basis) as q:
         q.add(0, 0, basis.residues(np.full((n, n), comm.rank + 1, dtype=object)))
         q.start()
-        q.wait(10)
+        q.wait(60)
         return str(set(pchan.limbs_to_ints(q.limbs).tolist()) == {comm.size * (comm.size + 1) // 2})
 
 
