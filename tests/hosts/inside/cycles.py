@@ -1,4 +1,4 @@
-"""Cycles with checked values until the test says stop: python cycles.py FOLDER [--plain | --qreduce] [--timeout S] [--once] [--kill RANK]
+"""Cycles with checked values until the test says stop: python cycles.py FOLDER [--plain | --qreduce STRATEGY] [--timeout S] [--once] [--kill RANK]
 
 Channel: a short and a long message between any two ranks, connected unless --plain. With --timeout, waits are repeated until they end; with --once
 the first WaitTimeout is written to FOLDER and the rank stays where it is. --qreduce: QReduceScatter instead.
@@ -61,7 +61,7 @@ class Sums:
 
     def __init__(self, options):
         self.basis = pchan.PrimeBasis(100)
-        self.work = pchan.QReduceScatter(comm, 40, self.basis)
+        self.work = pchan.QReduceScatter(comm, 40, self.basis, strategy=options.qreduce)
 
     def prepare(self, cycle, stop):
         value = comm.rank + cycle + 1 + (stop << 80)
@@ -115,7 +115,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--qreduce", action="store_true")
+    parser.add_argument("--qreduce")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--timeout", type=float)
     parser.add_argument("--kill", type=int)
