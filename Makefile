@@ -13,8 +13,8 @@ C_FILES := $(wildcard csrc/*.h csrc/*/*.[ch] benchmarks/c/*.[ch] examples/*.c)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | \
-	    while read -r make target what; do printf 'make %-10s %s\n' "$$target" "$$what"; done
-	@echo "variables       PYTHON=$(PYTHON) VENV=$(VENV) RANKS='$(RANKS)' SOAK_MINUTES=$(SOAK_MINUTES)"
+	    while read -r make target what; do printf 'make %-12s %s\n' "$$target" "$$what"; done
+	@echo "variables         PYTHON=$(PYTHON) VENV=$(VENV) RANKS='$(RANKS)' SOAK_MINUTES=$(SOAK_MINUTES)"
 	@echo "make -C csrc test tests the C library alone, with the mpicc on PATH."
 
 # The environment: third-party packages once per change of pyproject.toml, pchan after each change of its source.
@@ -54,11 +54,16 @@ bench: $(VENV)/installed ## benchmarks in their short form on 2 ranks: reports a
 	        --json build/bench/$$name.json --plot build/bench/$$name.png || exit 1; \
 	done
 
+soak: soak-random soak-crashes ## the long runs: random channels and reductions for SOAK_MINUTES, every crash in every phase
+
 # Half of the time as one node, half as two, so that messages are bundled.
-soak: $(VENV)/installed ## random channels and reductions for SOAK_MINUTES on 4 ranks, values checked, memory flat
+soak-random: $(VENV)/installed ## random channels and reductions for SOAK_MINUTES on 4 ranks, values checked, memory flat
 	@cd tests && for nodes in 1 2; do \
 	    PATH="$(BIN):$$PATH" MPIR_CVAR_NUM_CLIQUES=$$nodes mpiexec -n 4 python soak.py --minutes $$(($(SOAK_MINUTES) / 2)) || exit 1; \
 	done
+
+soak-crashes: $(VENV)/installed ## every way to die in every phase on 2 and 3 ranks, as root
+	$(INSIDE) PCHAN_SOAK=1 pytest -q -rs tests/test_crashes.py
 
 # Development tools, installed when first needed.
 $(VENV)/tools: $(VENV)/packages
@@ -103,5 +108,5 @@ clean: ## remove what was built
 distclean: clean ## remove .venv, too
 	rm -rf $(VENV)
 
-.PHONY: help demo test bench soak docs format lint tidy pre-commit clean distclean
+.PHONY: help demo test bench soak soak-random soak-crashes docs format lint tidy pre-commit clean distclean
 .DEFAULT_GOAL := help
