@@ -44,12 +44,19 @@ static inline pchan_status pch_mpi_status(int code, const char *what, pchan_erro
  * every rank returns the status of the lowest rank that failed, OK if none did, and *err then
  * holds that rank's message with "rank N: " before it on the other ranks, err->rank = N. */
 pchan_status pch_agree_on(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err);
-/* Inline, so that a static analyzer sees that it is never better than this rank's status. */
+/* When the agreement itself fails on one rank, the others go on, so this rank does as well: it gets OK, and the
+ * next agreement of the same call fails on all ranks. Inline, so that a static analyzer sees that it is never
+ * better than this rank's status. */
 static inline pchan_status pch_agree(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err)
 {
     pchan_status all = pch_agree_on(comm, status, own, err);
     return all == PCHAN_OK ? status : all;
 }
+
+/* The end of every public call that agrees, before it gives out what it has made: its status, or that of a last
+ * agreement which failed here, and which nobody can be told of. A message that does not begin with the operation
+ * (`what`) gets its name. */
+pchan_status pch_conclude(const char *what, pchan_status status, pchan_error *err);
 
 /* ---- comm.c: what pchan keeps per parent communicator ---- */
 

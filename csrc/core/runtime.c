@@ -38,8 +38,10 @@ static pchan_status install(pchan_error *err)
     pthread_mutex_lock(&lock);
     if (!installed) {
         int keyval, code = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_all, &keyval, NULL);
-        if (code == MPI_SUCCESS) code = MPI_Comm_set_attr(MPI_COMM_SELF, keyval, &list);
-        if (code == MPI_SUCCESS) code = MPI_Comm_free_keyval(&keyval);
+        if (code == MPI_SUCCESS) {
+            code = MPI_Comm_set_attr(MPI_COMM_SELF, keyval, &list);
+            MPI_Comm_free_keyval(&keyval);
+        }
         if (code == MPI_SUCCESS) {
             pthread_atfork(NULL, NULL, mark_child);
             installed = true;
@@ -113,19 +115,40 @@ pchan_status pch_fail_mpi(pchan_error *err, int code, const char *what)
     return PCHAN_ERR_MPI;
 }
 
+/* An agreement that failed on this rank alone. The others go on, so this rank goes on too, and tells them in the
+ * next one. One collective call a thread. */
+static _Thread_local pchan_error untold;
+
+/* What this rank brings: its own failure, or one that it could not tell. */
+static pchan_status bring(pchan_status status, const pchan_error *own, pchan_error *theirs)
+{
+    *theirs = (pchan_error){0};
+    if (status == PCHAN_OK && untold.status != PCHAN_OK) {
+        *theirs = untold;
+        status = untold.status;
+    } else if (status != PCHAN_OK && own) {
+        *theirs = *own;
+    }
+    theirs->status = status;
+    return status;
+}
+
 pchan_status pch_agree_on(MPI_Comm comm, pchan_status status, const pchan_error *own, pchan_error *err)
 {
     int rank, size, first;
+    pchan_error theirs, lost;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
+    status = bring(status, own, &theirs);
     first = status == PCHAN_OK ? size : rank;
-    pchan_status mpi = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm), "agreeing", err);
-    if (mpi != PCHAN_OK) return mpi;
+    pchan_status mpi = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm), "agreeing", &lost);
+    if (mpi != PCHAN_OK) {
+        first = status == PCHAN_OK ? size : rank;
+        if (status == PCHAN_OK) untold = lost;
+    }
     if (first == size) return PCHAN_OK;
 
-    pchan_error theirs = {0};
-    if (first == rank && own) theirs = *own;
-    if (first == rank) theirs.status = status;
+    untold.status = PCHAN_OK;
     mpi = PCH_MPI(MPI_Bcast(&theirs, (int)sizeof theirs, MPI_BYTE, first, comm), "agreeing", err);
     if (mpi != PCHAN_OK) return mpi;
     theirs.message[sizeof theirs.message - 1] = '\0';
@@ -134,4 +157,19 @@ pchan_status pch_agree_on(MPI_Comm comm, pchan_status status, const pchan_error 
     err->rank = first;
     if (first != rank) snprintf(err->message, sizeof err->message, "rank %d: %.480s", first, theirs.message);
     return theirs.status;
+}
+
+pchan_status pch_conclude(const char *what, pchan_status status, pchan_error *err)
+{
+    if (status == PCHAN_OK && untold.status != PCHAN_OK) {
+        status = untold.status;
+        if (err) *err = untold;
+    }
+    untold.status = PCHAN_OK;
+    if (status != PCHAN_OK && err && !strstr(err->message, what)) {
+        char text[sizeof err->message];
+        snprintf(text, sizeof text, "%s: %.*s", what, (int)(sizeof text - 3 - strlen(what)), err->message);
+        memcpy(err->message, text, sizeof text);
+    }
+    return status;
 }
