@@ -114,7 +114,9 @@ static pchan_status find_crowded(MPI_Comm comm, bool *crowded, pchan_error *err)
     MPI_Comm machine = MPI_COMM_NULL;
     int n_ranks = 0, n_cpus = 0;
     pchan_status status;
-    PCH_TRY(PCH_MPI(MPI_Comm_split(comm, machine_color(), 0, &machine), "MPI_Comm_split", err));
+    pchan_error own = {0};
+    status = PCH_MPI(MPI_Comm_split(comm, machine_color(), 0, &machine), "MPI_Comm_split", &own);
+    PCH_TRY(pch_agree(comm, status, &own, err));
     MPI_Comm_size(machine, &n_ranks);
     PCH_TRY(
         PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, mask, sizeof mask, MPI_BYTE, MPI_BOR, machine), "MPI_Allreduce", err));
@@ -200,28 +202,32 @@ static pchan_status check_parent(MPI_Comm parent, pchan_error *err)
 static pchan_status duplicate(MPI_Comm parent, MPI_Comm *dup, pchan_error *err)
 {
     pchan_status status = PCH_MPI(MPI_Comm_dup(parent, dup), "MPI_Comm_dup", err);
-    if (status == PCHAN_OK) MPI_Comm_set_errhandler(*dup, MPI_ERRORS_RETURN);
+    if (status != PCHAN_OK) *dup = MPI_COMM_NULL;
+    if (status == PCHAN_OK)
+        status = PCH_MPI(MPI_Comm_set_errhandler(*dup, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", err);
     return status;
 }
 
 /* Gives entry its duplicate for a role, on all ranks or on none. `local` is the caller's status so
- * far: a rank that has failed takes part in the duplication all the same, so that nobody hangs. */
-static pchan_status make_dup(MPI_Comm parent, MPI_Comm *dup, pchan_status local, pchan_error *err)
+ * far, own its error: a rank that has failed takes part in the duplication all the same, so that nobody hangs. */
+static pchan_status make_dup(MPI_Comm parent, MPI_Comm *dup, pchan_status local, pchan_error *own,
+                             pchan_error *err)
 {
-    pchan_error own = {0};
-    if (local != PCHAN_OK && err) own = *err;
-    pchan_status status = duplicate(parent, dup, err);
-    if (status == PCHAN_OK) status = pch_agree(*dup, local, &own, err);
+    pchan_error lost;
+    pchan_status status = duplicate(parent, dup, local == PCHAN_OK ? own : &lost);
+    if (local != PCHAN_OK) status = local;
+    status = pch_agree(parent, status, own, err); /* *dup may not be there on all ranks */
     if (status != PCHAN_OK) free_comm(dup);
     return status;
 }
 
-static pchan_status first_entry(MPI_Comm parent, pch_role role, pch_comm **entry, pchan_error *err)
+static pchan_status first_entry(MPI_Comm parent, pch_role role, pchan_status local, pchan_error *failure,
+                                pch_comm **entry, pchan_error *err)
 {
     pch_comm *new = NULL;
     MPI_Comm dup = MPI_COMM_NULL;
-    pchan_status status = make_entry(parent, &new, err);
-    PCH_TRY(make_dup(parent, &dup, status, err));
+    pchan_status status = local == PCHAN_OK ? make_entry(parent, &new, failure) : local;
+    PCH_TRY(make_dup(parent, &dup, status, failure, err));
     new->dup[role] = dup;
     pchan_error own = {0};
     bool crowded = false;
@@ -246,15 +252,20 @@ done:
 pchan_status pch_comm_acquire(MPI_Comm parent, pch_role role, pch_comm **comm, pchan_error *err)
 {
     *comm = NULL;
-    pchan_status status = pch_runtime_check("communicator", err);
-    if (status == PCHAN_OK) status = check_parent(parent, err);
-    if (status != PCHAN_OK) return status;
+    pchan_error own = {0};
+    pchan_status local = pch_runtime_check("communicator", &own), status = local;
+    /* an MPI that failed here only: the others go on to a collective call */
+    if (status == PCHAN_OK || status == PCHAN_ERR_MPI) status = check_parent(parent, &own);
+    if (status != PCHAN_OK) {
+        if (err) *err = own;
+        return status;
+    }
     free_orphans();
     pch_comm *entry = cached_entry(parent);
     if (!entry) {
-        status = first_entry(parent, role, &entry, err);
+        status = first_entry(parent, role, local, &own, &entry, err);
     } else if (entry->dup[role] == MPI_COMM_NULL) {
-        status = make_dup(parent, &entry->dup[role], PCHAN_OK, err);
+        status = make_dup(parent, &entry->dup[role], local, &own, err);
     }
     if (status != PCHAN_OK) return status;
     pthread_mutex_lock(&lock);
@@ -305,10 +316,19 @@ static MPI_Comm any_dup(const pch_comm *comm)
 pchan_status pch_comm_node(pch_comm *comm, pchan_error *err)
 {
     if (comm->node != MPI_COMM_NULL) return PCHAN_OK;
+    pchan_error own = {0};
+    MPI_Comm node = MPI_COMM_NULL;
     pchan_status status =
-        PCH_MPI(MPI_Comm_split_type(any_dup(comm), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm->node),
-                "MPI_Comm_split_type", err);
-    if (status == PCHAN_OK) MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN);
+        PCH_MPI(MPI_Comm_split_type(any_dup(comm), MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+                "MPI_Comm_split_type", &own);
+    if (status != PCHAN_OK) node = MPI_COMM_NULL;
+    if (status == PCHAN_OK)
+        status = PCH_MPI(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", &own);
+    status = pch_agree(any_dup(comm), status, &own, err);
+    if (status == PCHAN_OK)
+        comm->node = node;
+    else
+        free_comm(&node);
     return status;
 }
 
@@ -327,8 +347,9 @@ pchan_status pch_comm_wire(pch_comm *comm, pchan_error *err)
 {
     pchan_status status = pch_comm_node(comm, err);
     if (status != PCHAN_OK || comm->dup[PCH_WIRE] != MPI_COMM_NULL) return status;
+    pchan_error own = {0};
     comm->next_wire_tag = PCH_FIRST_WIRE_TAG;
-    return make_dup(any_dup(comm), &comm->dup[PCH_WIRE], PCHAN_OK, err);
+    return make_dup(any_dup(comm), &comm->dup[PCH_WIRE], PCHAN_OK, &own, err);
 }
 
 /* n tags from *next on, or from the lowest one again; -1 where there are not so many. */
@@ -350,8 +371,10 @@ pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, p
 {
     MPI_Comm parent = comm->dup[PCH_QREDUCES];
     uint64_t taken = comm->spares_taken;
+    pchan_error own = {0};
     pchan_status status =
-        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &taken, 1, MPI_UINT64_T, MPI_BOR, parent), "MPI_Allreduce", err);
+        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &taken, 1, MPI_UINT64_T, MPI_BOR, parent), "MPI_Allreduce", &own);
+    status = pch_agree(parent, status, &own, err);
     if (status != PCHAN_OK) return status;
     if (!~taken) {
         return pch_fail(err, PCHAN_ERR_STATE, "qreduce: more than %d of this strategy at a time; free some",
@@ -359,7 +382,7 @@ pchan_status pch_comm_take_spare(pch_comm *comm, int *number, MPI_Comm *spare, p
     }
     int k = __builtin_ctzll(~taken);
     if (comm->spares[k] == MPI_COMM_NULL) {
-        status = duplicate(parent, &comm->spares[k], err);
+        status = make_dup(parent, &comm->spares[k], PCHAN_OK, &own, err);
         if (status != PCHAN_OK) return status;
     }
     comm->spares_taken |= (uint64_t)1 << k;
