@@ -81,12 +81,11 @@ pch_segment *pch_segment_get(uint64_t token, uint64_t offset, size_t bytes, void
 static pchan_status place_parts(MPI_Comm node, int64_t bytes, int64_t *offset, int64_t *total, pchan_error *err)
 {
     int64_t room = bytes / PAGE * PAGE + PAGE, end = 0;
-    pchan_status status = PCH_MPI(MPI_Scan(&room, &end, 1, MPI_INT64_T, MPI_SUM, node), "MPI_Scan", err);
-    if (status != PCHAN_OK) return status;
+    int scan = MPI_Scan(&room, &end, 1, MPI_INT64_T, MPI_SUM, node);
+    int sum = MPI_Allreduce(&room, total, 1, MPI_INT64_T, MPI_SUM, node); /* also when the other one has failed */
     *offset = PAGE + end - room;
-    status = PCH_MPI(MPI_Allreduce(&room, total, 1, MPI_INT64_T, MPI_SUM, node), "MPI_Allreduce", err);
     *total += PAGE;
-    return status;
+    return PCH_MPI(scan ? scan : sum, scan ? "MPI_Scan" : "MPI_Allreduce", err);
 }
 
 /* A rank that fails locally takes part all the same, so that all fail. */
@@ -101,8 +100,8 @@ pchan_status pchan_shared_create(MPI_Comm comm, int64_t bytes, pchan_shared **ou
     pchan_error own = {0};
     *out = NULL;
     *address = NULL;
-    pchan_status status = pch_comm_acquire(comm, PCH_CHANNELS, &entry, err);
-    if (status != PCHAN_OK) return status;
+    pchan_status status;
+    PCH_TRY(pch_comm_acquire(comm, PCH_CHANNELS, &entry, err));
     PCH_TRY(pch_comm_wire(entry, err));
     if (bytes < 0 || bytes > (int64_t)1 << 50) {
         status = pch_fail(&own, PCHAN_ERR_ARG, "empty: %lld bytes of shared memory", (long long)bytes);
@@ -110,9 +109,9 @@ pchan_status pchan_shared_create(MPI_Comm comm, int64_t bytes, pchan_shared **ou
         status = PCH_ALLOC(segment, 1, &own);
     }
     PCH_TRY(pch_agree(entry->dup[PCH_WIRE], status, &own, err));
-    status = place_parts(entry->node, bytes, &offset, &total, &own);
-    if (status == PCHAN_OK) status = pch_share(entry->node, total, false, &mapping, &own);
-    PCH_TRY(pch_agree(entry->dup[PCH_WIRE], status, &own, err));
+    PCH_TRY(pch_agree(entry->dup[PCH_WIRE], place_parts(entry->node, bytes, &offset, &total, &own), &own, err));
+    status = pch_share(entry->node, total, false, &mapping, &own);
+    PCH_TRY(pch_conclude("empty", pch_agree(entry->dup[PCH_WIRE], status, &own, err), err));
     *segment = (pch_segment){.base = mapping, .bytes = (size_t)total, .references = 1};
     memcpy(&segment->token, mapping, sizeof segment->token);
     add_segment(segment);
@@ -126,7 +125,7 @@ done:
         pch_free(shared);
     }
     pch_comm_release(&entry);
-    return status;
+    return pch_conclude("empty", status, err);
 }
 
 void pchan_shared_destroy(pchan_shared **shared)

@@ -26,8 +26,7 @@ typedef struct offer { /* from the first rank to the others */
     int fd; /* -1: a named file */
     char name[NAME_BYTES];
     uint64_t token[TOKEN_WORDS];
-    pchan_status status; /* anything but OK: there is nothing to offer, for this reason */
-    char reason[256];
+    bool made; /* false: there is nothing to offer */
 } offer;
 
 typedef struct header { /* start of the mapping */
@@ -117,15 +116,15 @@ static pchan_status share(MPI_Comm node, int64_t bytes, bool named, void **mappi
     if (rank == 0) {
         status = make_file(named, &o, &fd, &own);
         if (status == PCHAN_OK) status = map_file(&o, fd, true, mapping, &own);
-        o.status = status;
-        snprintf(o.reason, sizeof o.reason, "%.255s", own.message);
+        o.made = status == PCHAN_OK;
     }
-    PCH_TRY(PCH_MPI(MPI_Bcast(&o, (int)sizeof o, MPI_BYTE, 0, node), "MPI_Bcast", err));
-    if (o.status != PCHAN_OK) {
-        status = pch_fail(err, o.status, "%s%s", rank == 0 ? "" : "rank 0: ", o.reason);
-        goto done;
-    }
-    if (rank != 0) {
+    pchan_error lost;
+    pchan_status talk =
+        PCH_MPI(MPI_Bcast(&o, (int)sizeof o, MPI_BYTE, 0, node), "MPI_Bcast", status == PCHAN_OK ? &own : &lost);
+    if (status == PCHAN_OK) status = talk;
+    if (rank != 0 && status == PCHAN_OK && !o.made) {
+        status = pch_fail(&own, PCHAN_ERR_SYSTEM, "window: the node's first rank has none");
+    } else if (rank != 0 && status == PCHAN_OK) {
         status = open_file(&o, &fd, &own);
         if (status == PCHAN_OK) status = map_file(&o, fd, false, mapping, &own);
         if (status == PCHAN_OK && memcmp(*mapping, o.token, sizeof o.token) != 0) {
@@ -134,7 +133,6 @@ static pchan_status share(MPI_Comm node, int64_t bytes, bool named, void **mappi
         }
     }
     status = pch_agree(node, status, &own, err);
-done:
     if (named && rank == 0 && o.name[0]) shm_unlink(o.name);
     if (fd >= 0) close(fd);
     if (status != PCHAN_OK && *mapping) {
