@@ -52,23 +52,26 @@ static const char *kind_of(MPI_Datatype type)
     return NULL;
 }
 
-static void named_signature(MPI_Datatype type, pch_signature *out)
+static pchan_status named_signature(MPI_Datatype type, pch_signature *out, pchan_error *err)
 {
     MPI_Count size = 0, lower = 0, extent = 0;
-    MPI_Type_size_x(type, &size);
-    MPI_Type_get_extent_x(type, &lower, &extent);
+    pchan_status status;
+    PCH_TRY(PCH_MPI(MPI_Type_size_x(type, &size), "MPI_Type_size_x", err));
+    PCH_TRY(PCH_MPI(MPI_Type_get_extent_x(type, &lower, &extent), "MPI_Type_get_extent_x", err));
     const char *kind = kind_of(type);
     if (kind) {
         snprintf(out->name, sizeof out->name, "%s%d", kind, (int)(size * 8));
     } else {
         char name[MPI_MAX_OBJECT_NAME] = "";
         int length;
-        MPI_Type_get_name(type, name, &length);
+        PCH_TRY(PCH_MPI(MPI_Type_get_name(type, name, &length), "MPI_Type_get_name", err));
         snprintf(out->name, sizeof out->name, "%.23s", name);
     }
     out->hash = pch_hash_text(out->name);
     out->leaf_bytes = (int64_t)size;
     out->dense = lower == 0 && extent == size;
+done:
+    return status;
 }
 
 typedef struct contents { /* as MPI_Type_get_contents gives them; integers and counts in one array */
@@ -78,17 +81,22 @@ typedef struct contents { /* as MPI_Type_get_contents gives them; integers and c
     MPI_Datatype *types;
 } contents;
 
+static int get_combiner(MPI_Datatype type, int *combiner)
+{
+#if MPI_VERSION >= 4
+    MPI_Count a, b, c, d;
+    return MPI_Type_get_envelope_c(type, &a, &b, &c, &d, combiner);
+#else
+    int a, b, c;
+    return MPI_Type_get_envelope(type, &a, &b, &c, combiner);
+#endif
+}
+
 static void free_contents(contents *c)
 {
     for (int64_t k = 0; k < c->n_types && c->types; k++) {
         int combiner = MPI_COMBINER_NAMED;
-#if MPI_VERSION >= 4
-        MPI_Count a, b, d, e;
-        MPI_Type_get_envelope_c(c->types[k], &a, &b, &d, &e, &combiner);
-#else
-        int a, b, d;
-        MPI_Type_get_envelope(c->types[k], &a, &b, &d, &combiner);
-#endif
+        if (get_combiner(c->types[k], &combiner)) get_combiner(c->types[k], &combiner); /* it would be lost */
         if (combiner != MPI_COMBINER_NAMED) MPI_Type_free(&c->types[k]);
     }
     pch_free(c->numbers);
@@ -176,7 +184,7 @@ pchan_status pch_signature_of(MPI_Datatype type, pch_signature *out, pchan_error
     pchan_status status = get_contents(type, &c, err);
     if (status != PCHAN_OK) goto done;
     if (c.combiner == MPI_COMBINER_NAMED) {
-        named_signature(type, out);
+        status = named_signature(type, out, err);
         goto done;
     }
     bool keeps_order = c.combiner == MPI_COMBINER_DUP || c.combiner == MPI_COMBINER_CONTIGUOUS;
