@@ -103,12 +103,14 @@ pchan_status pchan_channel_create(MPI_Comm comm, const pchan_channel_options *op
     channel->size = facts->size;
     channel->tag_ub = facts->tag_ub;
     channel->spin_ns = facts->spin_ns;
+    PCH_TRY(pch_conclude("channel", PCHAN_OK, err));
     pch_live_add(&channel->live, finalize_channel);
     *out = channel;
     return PCHAN_OK;
 done:
+    pch_free(channel);
     pch_comm_release(&entry);
-    return status;
+    return pch_conclude("channel", status, err);
 }
 
 /* ---- registration ---- */
@@ -172,7 +174,7 @@ static pchan_status check_envelope(const pchan_channel *channel, pchan_kind kind
 static pchan_status name_fault(const pchan_channel *channel, pchan_kind kind, pchan_status status,
                                pchan_error *err)
 {
-    if (status != PCHAN_ERR_MPI) return status;
+    if (status != PCHAN_ERR_MPI) return pch_conclude(kind_name(kind), status, err);
     char why[400];
     snprintf(why, sizeof why, "%.399s", err ? err->message : "");
     return pch_fail(err, PCHAN_ERR_ARG, "%s (operation %d): %s", kind_name(kind), channel->n, why);

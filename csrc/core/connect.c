@@ -66,8 +66,10 @@ static pchan_status make_memory(pch_negotiation *g, pchan_error *err)
     int node_rank, node_size;
     MPI_Comm_rank(node, &node_rank);
     MPI_Comm_size(node, &node_size);
+    pchan_error own = {0};
     int code = MPI_Allgather(&mine, 1, MPI_INT64_T, g->node_bytes, 1, MPI_INT64_T, node);
-    if (code != MPI_SUCCESS) return pch_fail_mpi(err, code, "connect: MPI_Allgather");
+    pchan_status status = pch_agree(node, PCH_MPI(code, "connect: MPI_Allgather", &own), &own, err);
+    if (status != PCHAN_OK) return status;
     for (int r = 0; r < node_size; r++) {
         total += g->node_bytes[r];
         if (r <= node_rank) end = total;
@@ -329,7 +331,8 @@ static void roll_back(pch_negotiation *g)
     pch_connection_close(&g->connection);
 }
 
-static pchan_status negotiate(pch_negotiation *g, pchan_status status, pchan_error *own, pchan_error *err)
+static pchan_status negotiate(pch_negotiation *g, bool outermost, pchan_status status, pchan_error *own,
+                              pchan_error *err)
 {
     if (status == PCHAN_OK) status = pch_negotiation_begin(g, own);
     if (status != PCHAN_OK) g->n_peers = 0; /* takes part without a table */
@@ -345,13 +348,14 @@ static pchan_status negotiate(pch_negotiation *g, pchan_status status, pchan_err
     if (status == PCHAN_OK) status = talk;
     if (status == PCHAN_OK) status = lay_out(g, own);
     PCH_TRY(pch_agree(g->wire, status, own, err));
+    if (outermost) PCH_TRY(pch_conclude("connect", status, err));
     commit(g);
 done:
     if (status != PCHAN_OK) roll_back(g);
     return status;
 }
 
-pchan_status pchan_channel_connect(pchan_channel *channel, pchan_error *err)
+static pchan_status connect(pchan_channel *channel, bool outermost, pchan_error *err)
 {
     pchan_status status = pch_channel_enter(channel, "connect", err);
     if (status != PCHAN_OK) return status;
@@ -363,9 +367,19 @@ pchan_status pchan_channel_connect(pchan_channel *channel, pchan_error *err)
     if (status == PCHAN_OK) status = pch_comm_wire(channel->entry, err);
     if (status == PCHAN_OK) {
         pch_negotiation g = {.channel = channel, .wire = channel->entry->dup[PCH_WIRE]};
-        status = negotiate(&g, check_connectable(channel, &own), &own, err);
+        status = negotiate(&g, outermost, check_connectable(channel, &own), &own, err);
         pch_negotiation_end(&g);
     }
     pch_channel_leave(channel);
     return status;
+}
+
+pchan_status pch_channel_connect(pchan_channel *channel, pchan_error *err)
+{
+    return connect(channel, false, err);
+}
+
+pchan_status pchan_channel_connect(pchan_channel *channel, pchan_error *err)
+{
+    return pch_conclude("connect", connect(channel, true, err), err);
 }

@@ -30,12 +30,13 @@ static bool packs_bare(MPI_Datatype type, MPI_Comm comm, int64_t bytes)
     return MPI_Pack_size(1, type, comm, &packed) == MPI_SUCCESS && packed == size;
 }
 
-static void fill_row(const pch_negotiation *g, int i, const pch_signature *signature, pch_row *row)
+static pchan_status fill_row(const pch_negotiation *g, int i, const pch_signature *signature, pch_row *row,
+                             pchan_error *err)
 {
     const pch_operation *op = &g->channel->operations[i];
     const pch_detail *d = &g->channel->details[i];
     MPI_Count size = 0;
-    MPI_Type_size_x(d->type, &size);
+    pchan_status status = PCH_MPI(MPI_Type_size_x(d->type, &size), "connect: MPI_Type_size_x", err);
     *row = (pch_row){.kind = op->kind,
                      .peer = op->peer,
                      .tag = op->tag,
@@ -56,6 +57,7 @@ static void fill_row(const pch_negotiation *g, int i, const pch_signature *signa
     if (dense) row->flags = PCH_DENSE | PCH_MOVABLE;
     if (d->n_dims >= 0 || packs_bare(d->type, g->wire, op->bytes)) row->flags |= PCH_MOVABLE;
     if (dense && op->bytes > 0) pch_segment_find(d->buf, (size_t)op->bytes, &row->segment, &row->offset);
+    return status;
 }
 
 static void tell_wildcard(pch_negotiation *g, int i)
@@ -83,7 +85,7 @@ static pchan_status make_rows(pch_negotiation *g, pch_row **rows, int *n_rows, p
         MPI_Datatype type = channel->details[i].type;
         if (type != last) status = pch_signature_of(type, &signature, err);
         last = type;
-        if (status == PCHAN_OK) fill_row(g, i, &signature, &(*rows)[(*n_rows)++]);
+        if (status == PCHAN_OK) status = fill_row(g, i, &signature, &(*rows)[(*n_rows)++], err);
     }
     return status;
 }
@@ -198,24 +200,42 @@ static pchan_status take_table(pch_negotiation *g, MPI_Message *message, const M
     int bytes = 0;
     char scrap[1];
     pch_peer *peer = peer_of_rank(g, envelope->MPI_SOURCE);
-    MPI_Get_count(envelope, MPI_BYTE, &bytes);
-    pchan_status status = PCHAN_OK;
-    if (peer && !peer->received) {
+    pchan_status status =
+        PCH_MPI(MPI_Get_count(envelope, MPI_BYTE, &bytes), "connect: MPI_Get_count of a table", err);
+    if (status == PCHAN_OK && peer && !peer->received) {
         peer->received = pch_alloc((size_t)bytes, 1);
         if (!peer->received) status = pch_fail_nomem(err, "a peer's table", (size_t)bytes);
     }
     void *room = peer ? peer->received : NULL;
     if (room) peer->received_bytes = (size_t)bytes;
     int code = MPI_Mrecv(room ? room : scrap, room ? bytes : 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
+    if (room && code != MPI_SUCCESS && *message != MPI_MESSAGE_NULL)
+        MPI_Mrecv(scrap, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
     return room ? PCH_MPI(code, "connect: MPI_Mrecv", err) : status;
 }
 
+/* Sent all tables? Then the barrier; *over when all ranks are in it. */
+static int enter_barrier(pch_negotiation *g, MPI_Request *barrier, int *over)
+{
+    int sent = 0, code;
+    if (*barrier != MPI_REQUEST_NULL) {
+        code = MPI_Test(barrier, over, MPI_STATUS_IGNORE);
+        *over = *barrier == MPI_REQUEST_NULL;
+        return code;
+    }
+    code = MPI_Testall(g->n_peers, g->talk, &sent, MPI_STATUSES_IGNORE);
+    if (code == MPI_SUCCESS && sent) code = MPI_Ibarrier(g->wire, barrier);
+    return code;
+}
+
+/* Others wait for this rank, so it goes on after a failure, unless failures are all there is. */
 pchan_status pch_negotiation_exchange(pch_negotiation *g, pchan_error *err)
 {
+    enum { MOST_FAILURES = 100 };
     pchan_status status = PCHAN_OK, step;
     MPI_Request barrier = MPI_REQUEST_NULL;
     pchan_error later;
-    int over = 0, sent = 0;
+    int over = 0, n_failures = 0;
     for (int p = 0; p < g->n_peers; p++) {
         const pch_peer *peer = &g->peers[p];
         g->talk[p] = MPI_REQUEST_NULL;
@@ -225,7 +245,7 @@ pchan_status pch_negotiation_exchange(pch_negotiation *g, pchan_error *err)
     }
     pch_backoff backoff;
     pch_backoff_init(&backoff, g->channel->spin_ns, -1);
-    while (!over) {
+    while (!over && n_failures < MOST_FAILURES) {
         MPI_Message message;
         MPI_Status envelope;
         int there = 0;
@@ -234,15 +254,12 @@ pchan_status pch_negotiation_exchange(pch_negotiation *g, pchan_error *err)
         if (step == PCHAN_OK && there)
             step = take_table(g, &message, &envelope, status == PCHAN_OK ? err : &later);
         if (status == PCHAN_OK) status = step;
+        n_failures += step != PCHAN_OK;
         if (there) continue;
-        int code = MPI_SUCCESS;
-        if (barrier != MPI_REQUEST_NULL) {
-            code = MPI_Test(&barrier, &over, MPI_STATUS_IGNORE);
-        } else {
-            code = MPI_Testall(g->n_peers, g->talk, &sent, MPI_STATUSES_IGNORE);
-            if (code == MPI_SUCCESS && sent) code = MPI_Ibarrier(g->wire, &barrier);
-        }
-        if (code != MPI_SUCCESS) return pch_fail_mpi(err, code, "connect: exchanging tables");
+        step = PCH_MPI(enter_barrier(g, &barrier, &over), "connect: exchanging tables",
+                       status == PCHAN_OK ? err : &later);
+        if (status == PCHAN_OK) status = step;
+        n_failures += step != PCHAN_OK;
         if (!over) pch_backoff_next(&backoff);
     }
     return status;
@@ -304,9 +321,10 @@ static pchan_status gather_faults(pch_negotiation *g, char **text, pchan_error *
     if (status == PCHAN_OK) status = PCH_ALLOC(places, (size_t)size, &own);
     if (status == PCHAN_OK) status = PCH_ALLOC(*text, sizeof head + MOST_TEXT, &own);
     PCH_TRY(pch_agree(g->wire, status, &own, err));
-    PCH_TRY(
-        PCH_MPI(MPI_Allreduce(&g->faults.count, &count, 1, MPI_INT64_T, MPI_SUM, g->wire), "MPI_Allreduce", err));
-    PCH_TRY(PCH_MPI(MPI_Allgather(&mine, 1, MPI_INT, lengths, 1, MPI_INT, g->wire), "MPI_Allgather", err));
+    int sum = MPI_Allreduce(&g->faults.count, &count, 1, MPI_INT64_T, MPI_SUM, g->wire);
+    int gathered = MPI_Allgather(&mine, 1, MPI_INT, lengths, 1, MPI_INT, g->wire);
+    status = PCH_MPI(sum ? sum : gathered, "connect: telling the faults", &own);
+    PCH_TRY(pch_agree(g->wire, status, &own, err));
     for (int r = 0; r < size; r++) {
         if (lengths[r] > MOST_TEXT - total) lengths[r] = 0; /* counted all the same */
         places[r] = total;
@@ -315,9 +333,10 @@ static pchan_status gather_faults(pch_negotiation *g, char **text, pchan_error *
     int used = snprintf(head, sizeof head, "connect: %lld %s not fit:\n", (long long)count,
                         count == 1 ? "message does" : "messages do");
     memcpy(*text, head, (size_t)used);
-    PCH_TRY(PCH_MPI(MPI_Allgatherv(g->faults.text, lengths[channel->rank], MPI_CHAR, *text + used, lengths, places,
-                                   MPI_CHAR, g->wire),
-                    "MPI_Allgatherv", err));
+    status = PCH_MPI(MPI_Allgatherv(g->faults.text, lengths[channel->rank], MPI_CHAR, *text + used, lengths,
+                                    places, MPI_CHAR, g->wire),
+                     "connect: telling the faults", &own);
+    PCH_TRY(pch_agree(g->wire, status, &own, err));
     (*text)[used + total - (total > 0)] = '\0'; /* without the last newline */
 done:
     pch_free(lengths);
@@ -341,34 +360,45 @@ static pchan_status report_faults(pch_negotiation *g, pchan_error *err)
 pchan_status pch_negotiation_agree(pch_negotiation *g, pchan_status status, const pchan_error *own,
                                    pchan_error *err)
 {
-    int bad[2] = {status != PCHAN_OK, g->faults.count > 0};
-    pchan_status talk =
-        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, bad, 2, MPI_INT, MPI_MAX, g->wire), "MPI_Allreduce", err);
-    if (talk != PCHAN_OK) return talk;
-    if (bad[0]) return pch_agree(g->wire, status, own, err);
-    return bad[1] ? report_faults(g, err) : PCHAN_OK;
+    int faulty = g->faults.count > 0;
+    pchan_error mine = *own;
+    pchan_status talk = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &faulty, 1, MPI_INT, MPI_MAX, g->wire),
+                                "MPI_Allreduce", status == PCHAN_OK ? &mine : NULL);
+    status = pch_agree(g->wire, status == PCHAN_OK ? talk : status, &mine, err);
+    return status == PCHAN_OK && faulty ? report_faults(g, err) : status;
 }
 
 /* ---- replies ---- */
+
+/* The p-th peer's reply and answer on their way; a message that MPI does not take travels empty, because its other
+ * end waits for it. */
+static int post_reply(pch_negotiation *g, int p)
+{
+    pch_peer *peer = &g->peers[p];
+    MPI_Request *recv = &g->talk[p], *send = &g->talk[g->n_peers + p];
+    int bytes = (int)(sizeof(pch_reply) + (size_t)(peer->n_in + peer->n_out));
+    memcpy(peer->reply_message, &peer->reply, sizeof peer->reply);
+    *recv = *send = MPI_REQUEST_NULL;
+    int in = MPI_Irecv(peer->answer_message, bytes, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire, recv);
+    if (in) MPI_Irecv(peer->answer_message, 0, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire, recv);
+    int out = MPI_Isend(peer->reply_message, bytes, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire, send);
+    if (out) MPI_Isend(peer->reply_message, 0, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire, send);
+    return in ? in : out;
+}
 
 pchan_status pch_negotiation_reply(pch_negotiation *g, pchan_error *err)
 {
     pchan_status status = PCHAN_OK;
     int n = g->n_peers;
     for (int p = 0; p < n; p++) {
-        pch_peer *peer = &g->peers[p];
-        int bytes = (int)(sizeof(pch_reply) + (size_t)(peer->n_in + peer->n_out));
-        memcpy(peer->reply_message, &peer->reply, sizeof peer->reply);
-        g->talk[p] = g->talk[n + p] = MPI_REQUEST_NULL;
-        int code =
-            MPI_Irecv(peer->answer_message, bytes, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire, &g->talk[p]);
-        if (code == MPI_SUCCESS)
-            code = MPI_Isend(peer->reply_message, bytes, MPI_BYTE, peer->rank, PCH_REPLY_TAG, g->wire,
-                             &g->talk[n + p]);
+        int code = post_reply(g, p);
         if (code != MPI_SUCCESS && status == PCHAN_OK) status = pch_fail_mpi(err, code, "connect: replies");
     }
     int code = MPI_Waitall(2 * n, g->talk, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS && status == PCHAN_OK) status = pch_fail_mpi(err, code, "connect: replies");
+    for (int k = 0; k < 2 * n && code != MPI_SUCCESS; k++) {
+        if (g->talk[k] != MPI_REQUEST_NULL) MPI_Wait(&g->talk[k], MPI_STATUS_IGNORE);
+    }
     for (int p = 0; p < n; p++) {
         pch_peer *peer = &g->peers[p];
         memcpy(&peer->answer, peer->answer_message, sizeof peer->answer);

@@ -91,6 +91,9 @@ pchan_status pch_operation_make_request(const pch_operation *op, const pch_detai
                                         MPI_Request *request, pchan_error *err);
 void pch_operation_free_request(pchan_channel *channel, int index);
 
+/* connect.c: as a part of another collective call, which agrees afterwards and concludes. */
+pchan_status pch_channel_connect(pchan_channel *channel, pchan_error *err);
+
 /* cycle.c */
 void pch_channel_finish_at_finalize(pchan_channel *channel);
 

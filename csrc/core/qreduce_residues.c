@@ -121,7 +121,7 @@ static pchan_status connect_rounds(pchan_qreduce *q, residues_plan *plan, pchan_
     PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &other_node_here, 1, MPI_INT, MPI_MAX, q->comm), "MPI_Allreduce",
                     err));
     if (!other_node_here || plan->n_rounds > MOST_CONNECTED) return PCHAN_OK;
-    for (int k = 0; k < plan->n_rounds; k++) PCH_TRY(pchan_channel_connect(plan->rounds[k], err));
+    for (int k = 0; k < plan->n_rounds; k++) PCH_TRY(pch_channel_connect(plan->rounds[k], err));
 done:
     return status;
 }
