@@ -413,7 +413,8 @@ PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_start(pchan_channel *channe
  * Returns when this rank's messages have been sent and received. timeout_ns < 0: no limit.
  * TIMEOUT: the channel is still active and can be waited on again; the operations with
  * done == 0 are unfinished. MPI: an operation failed (err->index); all others have finished,
- * the channel is idle. STATE when not active. */
+ * the channel is idle. But with index -1 MPI could not tell: the channel is still active. STATE when not active.
+ */
 PCHAN_API PCHAN_NODISCARD pchan_status pchan_channel_wait(pchan_channel *channel, int64_t timeout_ns,
                                                           pchan_error *err);
 

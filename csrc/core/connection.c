@@ -80,8 +80,8 @@ static int start_bundles(pch_connection *c)
     int first_code = MPI_SUCCESS;
     for (int k = 0; k < c->n_bundles; k++) {
         pch_bundle *b = &c->bundles[k];
-        if (b->kind == PCHAN_SEND) pch_pieces_move(b->pieces, b->n_pieces, b->data, true);
-        b->code = MPI_Start(&b->request);
+        b->code = b->kind == PCHAN_SEND ? pch_pieces_move(b->pieces, b->n_pieces, b->data, true) : 0;
+        if (b->code == MPI_SUCCESS) b->code = MPI_Start(&b->request);
         b->done = b->code != MPI_SUCCESS;
         if (b->done && first_code == MPI_SUCCESS) first_code = b->code;
     }
@@ -115,7 +115,7 @@ static bool poll_bundles(pch_connection *c)
         b->code = MPI_Test(&b->request, &flag, MPI_STATUS_IGNORE);
         b->done = flag || b->code != MPI_SUCCESS;
         if (b->done && b->code == MPI_SUCCESS && b->kind == PCHAN_RECV) {
-            pch_pieces_move(b->pieces, b->n_pieces, b->data, false);
+            b->code = pch_pieces_move(b->pieces, b->n_pieces, b->data, false);
         }
         finished &= b->done;
     }
@@ -142,7 +142,9 @@ bool pch_connection_done(const pch_connection *c, int i, int *mpi_code, int *sys
         *system_code = route->large->error;
         return route->large->done && route->edge->passed;
     }
-    return !route->edge || route->edge->passed;
+    if (!route->edge) return true;
+    if (route->edge->passed && route->edge->failed == c->cycle) *mpi_code = route->edge->code;
+    return route->edge->passed;
 }
 
 void pch_connection_cancel(pch_connection *c)
@@ -150,8 +152,7 @@ void pch_connection_cancel(pch_connection *c)
     for (int k = 0; k < c->n_bundles; k++) {
         pch_bundle *b = &c->bundles[k];
         if (b->done || b->kind != PCHAN_RECV) continue;
-        MPI_Cancel(&b->request);
-        MPI_Wait(&b->request, MPI_STATUS_IGNORE);
+        if (MPI_Cancel(&b->request) == MPI_SUCCESS) MPI_Wait(&b->request, MPI_STATUS_IGNORE);
     }
     c->running = false;
 }
@@ -163,9 +164,7 @@ bool pch_connection_failed(const pch_connection *c)
     }
     for (int e = 0; e < c->n_in + c->n_out; e++) {
         const pch_edge *edge = e < c->n_in ? &c->in[e] : &c->out[e - c->n_in];
-        for (int k = 0; k < edge->n_larges; k++) {
-            if (edge->larges[k].error) return true;
-        }
+        if (edge->failed == c->cycle) return true;
     }
     return false;
 }
@@ -191,16 +190,15 @@ void pch_connections_move(const pch_connection *own)
 
 /* ---- derived datatypes ---- */
 
-static void move_packed(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot)
+static int move_packed(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot)
 {
     const pch_packed *p = (const pch_packed *)mover;
     int position = 0, size = 1;
-    MPI_Type_size(p->type, &size);
+    int code = MPI_Type_size(p->type, &size);
+    if (code != MPI_SUCCESS) return code;
     int count = size > 0 ? (int)(bytes / (size_t)size) : 0;
-    if (into_slot)
-        MPI_Pack(memory, count, p->type, slot, (int)bytes, &position, p->comm);
-    else
-        MPI_Unpack(slot, (int)bytes, &position, memory, count, p->type, p->comm);
+    return into_slot ? MPI_Pack(memory, count, p->type, slot, (int)bytes, &position, p->comm)
+                     : MPI_Unpack(slot, (int)bytes, &position, memory, count, p->type, p->comm);
 }
 
 void pch_packed_init(pch_packed *packed, MPI_Datatype type, MPI_Comm comm)

@@ -65,7 +65,7 @@ static void copy_line(char *at, int64_t stride, unsigned char *slot, int64_t n, 
     }
 }
 
-static void move_strided(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot)
+static int move_strided(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot)
 {
     const pch_strides *s = (const pch_strides *)mover;
     int64_t index[MAX_DIMS] = {0};
@@ -81,7 +81,7 @@ static void move_strided(const pch_mover *mover, void *memory, unsigned char *sl
         left -= (size_t)n * s->element;
         if (ends_here) { /* in the midst of an element */
             copy_line(at + n * stride, 0, slot, 1, left, into_slot);
-            return;
+            return 0;
         }
         int d = inner - 1;
         for (; d >= 0; d--) { /* the next line */
@@ -91,8 +91,9 @@ static void move_strided(const pch_mover *mover, void *memory, unsigned char *sl
             at -= s->shape[d] * s->strides[d];
             index[d] = 0;
         }
-        if (d < 0) return;
+        if (d < 0) return 0;
     }
+    return 0;
 }
 
 void pch_strides_init(pch_strides *strides, int n_dims, const int64_t *shape, const int64_t *stride_bytes,

@@ -162,12 +162,6 @@ done:
 
 /* ---- poll ---- */
 
-static pchan_status break_channel(pchan_channel *channel, int code, const char *call, pchan_error *err)
-{
-    channel->broken = true;
-    return pch_fail_mpi(err, code, call);
-}
-
 /* MPI_Test, not MPI_Testsome: MPICH 5.0.2 leaves the error field of the latter's statuses unset, and
  * MPI_Test raises its errors on the request's communicator, where ours return. */
 static void poll_each(pchan_channel *channel)
@@ -231,7 +225,7 @@ static pchan_status poll_requests(pchan_channel *channel, pchan_error *err)
     int class = MPI_SUCCESS;
     if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
     if (class != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)
-        return break_channel(channel, code, "MPI_Testall", err);
+        return pch_fail_mpi(err, code, "wait: MPI_Testall"); /* tells nothing; the channel stays active */
     /* Open MPI has both missed and invented MPI_ERR_IN_STATUS: the statuses decide. */
     if (any_error(channel))
         sort_statuses(channel);
@@ -274,10 +268,16 @@ static pchan_status fail_operation(const pchan_channel *channel, int index, pcha
     const pch_operation *op = &channel->operations[index];
     char what[160];
     pch_operation_text(channel, index, what, sizeof what);
-    pchan_status status = op->system_code
-                              ? pch_fail(err, PCHAN_ERR_SYSTEM, "%s: copying from process to process: %s", what,
-                                         strerror(op->system_code))
-                              : pch_fail_mpi(err, op->mpi_code, what);
+    pchan_status status = PCHAN_ERR_MPI;
+    if (op->system_code) {
+        status = pch_fail(err, PCHAN_ERR_SYSTEM, "%s: copying from process to process: %s", what,
+                          strerror(op->system_code));
+    } else if (op->mpi_code == PCH_SENDER_FAILED) {
+        pch_tell(err, status, "%s: its sender could not pack a message", what);
+        if (err) err->mpi_code = MPI_ERR_OTHER;
+    } else {
+        status = pch_fail_mpi(err, op->mpi_code, what);
+    }
     if (err) err->index = index;
     return status;
 }
@@ -416,8 +416,7 @@ void pch_channel_finish_at_finalize(pchan_channel *channel)
     for (int i = 0; i < channel->n && !finished; i++) {
         const pch_operation *op = &channel->operations[i];
         if (op->done || op->kind != PCHAN_RECV || channel->requests[i] == MPI_REQUEST_NULL) continue;
-        MPI_Cancel(&channel->requests[i]);
-        MPI_Wait(&channel->requests[i], MPI_STATUS_IGNORE);
+        if (MPI_Cancel(&channel->requests[i]) == MPI_SUCCESS) MPI_Wait(&channel->requests[i], MPI_STATUS_IGNORE);
     }
     if (channel->connection && !finished) pch_connection_cancel(channel->connection);
 }

@@ -51,23 +51,33 @@ static inline void copy_bytes(void *to, const void *from, size_t n)
 }
 
 /* Inline: start and poll know the direction, and a call costs as much as a small message. */
-static inline void move_pieces(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
+static inline int move_pieces(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
 {
     for (int k = 0; k < n; k++) {
         const pch_piece *p = &pieces[k];
         if (p->mover) {
-            p->mover->move(p->mover, p->memory, data + p->offset, p->bytes, into_data);
+            int code = p->mover->move(p->mover, p->memory, data + p->offset, p->bytes, into_data);
+            if (code) return code;
         } else if (into_data) {
             copy_bytes(data + p->offset, p->memory, p->bytes);
         } else {
             copy_bytes(p->memory, data + p->offset, p->bytes);
         }
     }
+    return 0;
 }
 
-void pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
+int pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data)
 {
-    move_pieces(pieces, n, data, into_data);
+    return move_pieces(pieces, n, data, into_data);
+}
+
+/* Rare, so that nothing is reset in every cycle: a failure is known by its number. */
+static void fail(pch_edge *edge, uint64_t cycle, int code)
+{
+    if (edge->failed != cycle) edge->code = 0;
+    edge->failed = cycle;
+    if (code) edge->code = code;
 }
 
 static void begin_larges(pch_edge *edge)
@@ -80,10 +90,15 @@ static void begin_larges(pch_edge *edge)
 void pch_edge_start_out(pch_edge *edge, uint64_t cycle)
 {
     pch_slot *slot = slot_of(edge, cycle);
-    move_pieces(edge->pieces, edge->n_pieces, slot->data, true);
+    uint64_t mark = cycle;
     if (edge->n_larges) begin_larges(edge);
     edge->passed = false;
-    atomic_store_explicit(&slot->published, cycle, memory_order_release);
+    int code = move_pieces(edge->pieces, edge->n_pieces, slot->data, true);
+    if (code) {
+        fail(edge, cycle, code);
+        mark |= PCH_SLOT_FAILED;
+    }
+    atomic_store_explicit(&slot->published, mark, memory_order_release);
 }
 
 void pch_edge_start_in(pch_edge *edge, uint64_t cycle)
@@ -116,6 +131,7 @@ static void try_large(pch_edge *edge, pch_large *large, uint64_t cycle, bool out
     if (atomic_load_explicit(&claim->done, memory_order_acquire) != cycle) return;
     large->done = true;
     large->error = atomic_load_explicit(&claim->error, memory_order_relaxed);
+    if (large->error) fail(edge, cycle, 0);
     edge->n_larges_left--;
 }
 
@@ -144,14 +160,24 @@ bool pch_edge_poll_out(pch_edge *edge, uint64_t cycle)
     return edge->passed && edge->n_larges_left == 0;
 }
 
+static inline void empty_slot(pch_edge *edge, uint64_t cycle)
+{
+    edge->passed = true;
+    atomic_store_explicit(&edge->control->consumed, cycle, memory_order_release);
+}
+
 bool pch_edge_poll_in(pch_edge *edge, uint64_t cycle)
 {
     if (!edge->passed) {
         pch_slot *slot = slot_of(edge, cycle);
-        if (atomic_load_explicit(&slot->published, memory_order_acquire) == cycle) {
-            move_pieces(edge->pieces, edge->n_pieces, slot->data, false);
-            edge->passed = true;
-            atomic_store_explicit(&edge->control->consumed, cycle, memory_order_release);
+        uint64_t mark = atomic_load_explicit(&slot->published, memory_order_acquire);
+        if (mark == cycle) {
+            int code = move_pieces(edge->pieces, edge->n_pieces, slot->data, false);
+            if (code) fail(edge, cycle, code);
+            empty_slot(edge, cycle);
+        } else if (mark == (cycle | PCH_SLOT_FAILED)) {
+            fail(edge, cycle, PCH_SENDER_FAILED);
+            empty_slot(edge, cycle);
         }
     }
     if (edge->n_larges_left) poll_larges(edge, cycle, false, edge->passed);

@@ -26,9 +26,12 @@ typedef struct pch_control {                      /* written by the receiver onl
 } pch_control;
 
 typedef struct pch_slot {                          /* written by the sender only; cycle c uses slot c % n_slots */
-    _Alignas(PCH_LINE) _Atomic uint64_t published; /* cycle whose messages it holds */
+    _Alignas(PCH_LINE) _Atomic uint64_t published; /* cycle whose messages it holds, or PCH_SLOT_FAILED */
     unsigned char data[];
 } pch_slot;
+
+/* With the cycle in `published`: the sender could not pack a message, and the slot holds none. */
+#define PCH_SLOT_FAILED ((uint64_t)1 << 63)
 
 typedef struct pch_claim {                       /* of one large message; written by both */
     _Alignas(PCH_LINE) _Atomic uint64_t claimed; /* last cycle that one end has undertaken to copy */
@@ -42,11 +45,13 @@ typedef struct pch_claim {                       /* of one large message; writte
  * by turns would move the cache lines of both buffers from core to core. */
 enum { PCH_POLLS_FOR_RECEIVER = 32 };
 
+enum { PCH_SENDER_FAILED = -1 }; /* a code no MPI has */
+
 /* How a message that is not contiguous in memory gets into a slot and out of it: the first `bytes` of it,
- * in the order in which it travels. */
+ * in the order in which it travels. 0, or a code of the failure. */
 typedef struct pch_mover pch_mover;
 struct pch_mover {
-    void (*move)(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot);
+    int (*move)(const pch_mover *mover, void *memory, unsigned char *slot, size_t bytes, bool into_slot);
 };
 
 typedef struct pch_piece { /* a small message */
@@ -74,7 +79,9 @@ typedef struct pch_edge {
     pch_piece *pieces;
     pch_large *larges;
     uint64_t consumed_seen; /* outgoing: what `consumed` was when last read */
+    uint64_t failed;        /* last cycle in which a message failed */
     int n_larges_left;      /* in this cycle */
+    int code;               /* then: why its small messages have, all of them; 0: they have not */
     int polls_left;         /* outgoing: until the sender may copy large messages */
     bool passed;            /* in this cycle. Incoming: slot emptied. Outgoing: the next start has a slot. */
 } pch_edge;
@@ -88,8 +95,9 @@ static inline size_t pch_slot_place(size_t *used, size_t bytes)
     return offset;
 }
 
-/* Copies messages into a slot's data, or out of it. */
-void pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data);
+/* Copies messages into a slot's data, or out of it. 0, or the code of the first that failed; those after it stay.
+ */
+int pch_pieces_move(const pch_piece *pieces, int n, unsigned char *data, bool into_data);
 
 /* Slots for messages of data_bytes in all, and the size of the region. */
 void pch_edge_plan(size_t data_bytes, int n_larges, pch_edge *edge, size_t *region_bytes);
