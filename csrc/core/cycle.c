@@ -405,11 +405,10 @@ done:
  * not be: freed, they go as far as MPI takes them. */
 void pch_channel_finish_at_finalize(pchan_channel *channel)
 {
-    enum { GRACE_NS = 200000000 };
     bool finished = false;
     pch_backoff backoff;
     if (!channel->one_by_one) begin_one_by_one(channel);
-    pch_backoff_init(&backoff, 0, GRACE_NS);
+    pch_backoff_init(&backoff, 0, pch_grace_ns());
     do {
         if (poll(channel, &finished, NULL) != PCHAN_OK || finished) break;
     } while (pch_backoff_next(&backoff));

@@ -22,6 +22,9 @@ pchan_status pch_runtime_check(const char *what, pchan_error *err);
 bool pch_runtime_is_over(void);
 bool pch_runtime_is_forked(void);
 
+/* In MPI_Finalize: what is left of the moment that all messages still on their way get together. */
+int64_t pch_grace_ns(void);
+
 /* Something that holds MPI objects. Embedded in the object; `finalize` is called once, in
  * MPI_Finalize, for those still in the list, newest first; it must free all MPI objects and
  * leave the memory to destroy. Thread-safe. */

@@ -86,11 +86,15 @@ static pchan_status mpi_measure(const pchan_qreduce *q, pchan_qreduce_figures *f
 static pchan_status make_requests(pchan_qreduce *q, mpi_plan *plan, pchan_error *err)
 {
     pchan_status status = PCHAN_OK;
-    for (int64_t k = 0; k < plan->n_rounds && PERSISTENT && status == PCHAN_OK; k++) {
+    for (int64_t k = 0; k < plan->n_rounds && PERSISTENT; k++) { /* all of them, in step with the other ranks */
 #if MPI_VERSION >= 4
-        status = PCH_MPI(MPI_Reduce_scatter_init(plan->sent, plan->sums, plan->counts + k * q->size, MPI_UINT32_T,
-                                                 MPI_SUM, plan->comm, MPI_INFO_NULL, &plan->requests[k]),
-                         "MPI_Reduce_scatter_init", err);
+        pchan_error lost;
+        pchan_status step =
+            PCH_MPI(MPI_Reduce_scatter_init(plan->sent, plan->sums, plan->counts + k * q->size, MPI_UINT32_T,
+                                            MPI_SUM, plan->comm, MPI_INFO_NULL, &plan->requests[k]),
+                    "MPI_Reduce_scatter_init", status == PCHAN_OK ? err : &lost);
+        if (step != PCHAN_OK) plan->requests[k] = MPI_REQUEST_NULL;
+        if (status == PCHAN_OK) status = step;
 #endif
     }
     return status;
@@ -153,13 +157,12 @@ static void free_requests(mpi_plan *plan)
 /* A collective operation on its way can neither be cancelled nor freed; it gets a moment to arrive. */
 static void mpi_finalize(pchan_qreduce *q)
 {
-    enum { GRACE_NS = 200000000 };
     mpi_plan *plan = q->plan;
     int flag = 1;
     if (!plan->requests) return;
     if (q->active && plan->stage == TRAVEL && plan->round < plan->n_rounds) {
         pch_backoff backoff;
-        pch_backoff_init(&backoff, 0, GRACE_NS);
+        pch_backoff_init(&backoff, 0, pch_grace_ns());
         do {
             if (MPI_Test(&plan->requests[plan->round], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) flag = 0;
         } while (!flag && pch_backoff_next(&backoff));
