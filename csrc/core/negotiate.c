@@ -209,8 +209,10 @@ static pchan_status take_table(pch_negotiation *g, MPI_Message *message, const M
     void *room = peer ? peer->received : NULL;
     if (room) peer->received_bytes = (size_t)bytes;
     int code = MPI_Mrecv(room ? room : scrap, room ? bytes : 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
-    if (room && code != MPI_SUCCESS && *message != MPI_MESSAGE_NULL)
-        MPI_Mrecv(scrap, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
+    int class = MPI_SUCCESS;
+    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
+    bool untouched = class != MPI_SUCCESS && class != MPI_ERR_TRUNCATE && *message != MPI_MESSAGE_NULL;
+    if (untouched) MPI_Mrecv(scrap, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
     return room ? PCH_MPI(code, "connect: MPI_Mrecv", err) : status;
 }
 
