@@ -18,25 +18,27 @@ enum { N_FACTS = sizeof(node_facts) / sizeof(int64_t) };
 static pchan_status find_members(const pchan_qreduce *q, MPI_Comm node_comm, int *members, int *n,
                                  pchan_error *err)
 {
-    MPI_Group whole, part;
+    MPI_Group whole = MPI_GROUP_NULL, part = MPI_GROUP_NULL;
     int inter = 0, *places = NULL;
     if (MPI_Comm_test_inter(node_comm, &inter) != MPI_SUCCESS || inter) {
         return pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm is not an intracommunicator");
     }
-    MPI_Comm_group(q->comm, &whole);
-    MPI_Comm_group(node_comm, &part);
-    MPI_Group_size(part, n);
-    pchan_status status = PCHAN_OK;
+    pchan_status status;
+    PCH_TRY(PCH_MPI(MPI_Comm_group(q->comm, &whole), "MPI_Comm_group", err));
+    PCH_TRY(PCH_MPI(MPI_Comm_group(node_comm, &part), "MPI_Comm_group", err));
+    PCH_TRY(PCH_MPI(MPI_Group_size(part, n), "MPI_Group_size", err));
     bool subset = *n <= q->size;
     if (subset) PCH_TRY(PCH_ALLOC(places, (size_t)*n, err));
     for (int k = 0; k < *n && subset; k++) places[k] = k;
-    if (subset) MPI_Group_translate_ranks(part, *n, places, whole, members);
+    if (subset)
+        PCH_TRY(PCH_MPI(MPI_Group_translate_ranks(part, *n, places, whole, members), "MPI_Group_translate_ranks",
+                        err));
     for (int k = 0; k < *n && subset; k++) subset = members[k] != MPI_UNDEFINED;
     if (!subset) status = pch_fail(err, PCHAN_ERR_ARG, "qreduce: node_comm has ranks outside comm");
 done:
     pch_free(places);
-    MPI_Group_free(&part);
-    MPI_Group_free(&whole);
+    if (part != MPI_GROUP_NULL) MPI_Group_free(&part);
+    if (whole != MPI_GROUP_NULL) MPI_Group_free(&whole);
     return status;
 }
 
@@ -80,9 +82,10 @@ static pchan_status check_node_comm(const pchan_qreduce *q, const MPI_Comm *node
     if (status == PCHAN_OK && node_comm) status = find_members(q, *node_comm, members, &n, &own);
     PCH_TRY(pch_agree(q->comm, status, &own, err));
     if (node_comm) mine = describe_node(members, n);
-    PCH_TRY(PCH_MPI(MPI_Allgather(&mine, N_FACTS, MPI_INT64_T, facts, N_FACTS, MPI_INT64_T, q->comm),
-                    "MPI_Allgather", err));
-    status = pch_agree(q->comm, compare_facts(facts, q->rank, q->size, members, &own), &own, err);
+    status = PCH_MPI(MPI_Allgather(&mine, N_FACTS, MPI_INT64_T, facts, N_FACTS, MPI_INT64_T, q->comm),
+                     "MPI_Allgather", &own);
+    if (status == PCHAN_OK) status = compare_facts(facts, q->rank, q->size, members, &own);
+    status = pch_agree(q->comm, status, &own, err);
 done:
     pch_free(facts);
     pch_free(members);
@@ -122,9 +125,11 @@ pchan_status pch_find_nodes(pchan_qreduce *q, const MPI_Comm *node_comm, pchan_e
     PCH_TRY(pch_comm_choose_node(q->entry, node_comm, &q->node_entry, &q->node, err));
     MPI_Comm_size(q->node, &q->node_size);
     PCH_TRY(pch_agree(q->comm, PCH_ALLOC(leaders, (size_t)q->size, &own), &own, err));
-    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, q->node), "MPI_Allreduce", err));
-    PCH_TRY(PCH_MPI(MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, q->comm), "MPI_Allgather", err));
-    status = pch_agree(q->comm, pch_number_nodes(q, leaders, &own), &own, err);
+    int least = MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, q->node);
+    int gathered = MPI_Allgather(&leader, 1, MPI_INT, leaders, 1, MPI_INT, q->comm); /* also after a failure */
+    status = PCH_MPI(least ? least : gathered, "qreduce: finding nodes", &own);
+    if (status == PCHAN_OK) status = pch_number_nodes(q, leaders, &own);
+    status = pch_agree(q->comm, status, &own, err);
 done:
     pch_free(leaders);
     return status;

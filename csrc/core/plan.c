@@ -108,8 +108,9 @@ static pchan_status compare_arguments(const pchan_qreduce *q, int64_t n, const p
                                       o->buffer_bytes,
                                       pch_layout_checksum(&o->layout, n)};
     for (int k = 0; k < N_PARAMETERS; k++) both[N_PARAMETERS + k] = -both[k];
-    pchan_status status = PCH_MPI(
-        MPI_Allreduce(MPI_IN_PLACE, both, 2 * N_PARAMETERS, MPI_INT64_T, MPI_MIN, q->comm), "MPI_Allreduce", err);
+    pchan_status status =
+        PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, both, 2 * N_PARAMETERS, MPI_INT64_T, MPI_MIN, q->comm),
+                "qreduce: MPI_Allreduce", err);
     for (int k = 0; k < N_PARAMETERS && status == PCHAN_OK; k++) {
         int64_t least = both[k], most = -both[N_PARAMETERS + k];
         char texts[2][24];
@@ -147,8 +148,8 @@ static pchan_status check_node_memory(const pchan_qreduce *q, pchan_error *err)
     PCH_TRY(pch_agree(q->comm, pch_measure(q, &figures, &own), &own, err));
     int64_t element = (q->basis->n_limbs + 2) * (int64_t)sizeof(uint64_t); /* limbs, row and column */
     int64_t all = figures.bytes_held + q->n_local * element, available = pch_available_bytes();
-    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT64_T, MPI_SUM, q->node), "MPI_Allreduce", err));
-    if (all > available) {
+    status = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT64_T, MPI_SUM, q->node), "MPI_Allreduce", &own);
+    if (status == PCHAN_OK && all > available) {
         status =
             pch_fail(&own, PCHAN_ERR_NOMEM,
                      "window, buffers and results: %lld bytes on this node (%lld of them the window), but only "
@@ -221,7 +222,7 @@ static pchan_status fill_plan(pchan_qreduce *q, int64_t n, const pchan_qreduce_o
     pchan_error own = {0};
     pchan_status status;
     PCH_TRY(pch_agree(q->comm, check_arguments(q, n, options, &own), &own, err));
-    PCH_TRY(compare_arguments(q, n, options, err));
+    PCH_TRY(pch_agree(q->comm, compare_arguments(q, n, options, &own), &own, err));
     q->strategy = pch_strategies[pch_strategy_number(options->strategy)];
     q->buffer_bytes = options->buffer_bytes ? options->buffer_bytes : PCH_BUFFER_BYTES;
     q->tag = pch_comm_take_tags(q->entry, 3);
@@ -256,6 +257,7 @@ pchan_status pchan_qreduce_create(MPI_Comm comm, int64_t n, const pchan_basis *b
     q->basis = basis;
     pch_live_add(&q->live, finalize_qreduce);
     PCH_TRY(fill_plan(q, n, options ? options : &defaults, err));
+    PCH_TRY(pch_conclude("qreduce", PCHAN_OK, err));
     *out = q;
     return PCHAN_OK;
 done:
@@ -265,7 +267,7 @@ done:
     } else {
         pch_free(q);
     }
-    return status;
+    return pch_conclude("qreduce", status, err);
 }
 
 void pch_qreduce_dispose(pchan_qreduce *q)

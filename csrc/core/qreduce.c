@@ -236,7 +236,7 @@ static pchan_status run(pchan_qreduce *q, int64_t budget_ns, bool *finished, pch
     pchan_status status = advance(q, budget_ns, err);
     computed_ns = q->stats.accumulate_ns + q->stats.restore_ns - computed_ns;
     q->stats.exchange_ns += pch_now_ns() - begin_ns - computed_ns;
-    if (status != PCHAN_OK) return break_down(q, status);
+    if (status != PCHAN_OK) return break_down(q, pch_conclude("wait", status, err));
     *finished = q->phase == PCH_FINISHED;
     return *finished ? finish(q, err) : PCHAN_OK;
 }

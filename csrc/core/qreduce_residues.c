@@ -118,8 +118,10 @@ static pchan_status connect_rounds(pchan_qreduce *q, residues_plan *plan, pchan_
     PCH_TRY(pch_comm_node(q->entry, err));
     MPI_Comm_size(q->entry->node, &n_here);
     other_node_here = n_here > q->node_size;
-    PCH_TRY(PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &other_node_here, 1, MPI_INT, MPI_MAX, q->comm), "MPI_Allreduce",
-                    err));
+    pchan_error own = {0};
+    status = PCH_MPI(MPI_Allreduce(MPI_IN_PLACE, &other_node_here, 1, MPI_INT, MPI_MAX, q->comm), "MPI_Allreduce",
+                     &own);
+    PCH_TRY(pch_agree(q->comm, status, &own, err));
     if (!other_node_here || plan->n_rounds > MOST_CONNECTED) return PCHAN_OK;
     for (int k = 0; k < plan->n_rounds; k++) PCH_TRY(pch_channel_connect(plan->rounds[k], err));
 done:

@@ -54,6 +54,7 @@ pchan_status pchan_team_create(MPI_Comm comm, const MPI_Comm *node_comm, int64_t
     entry = NULL;
     pch_live_add(&team->live, finalize_team);
     PCH_TRY(fill(team, node_comm, bytes, err));
+    PCH_TRY(pch_conclude("team", PCHAN_OK, err));
     *out = team;
     return PCHAN_OK;
 done:
@@ -63,7 +64,7 @@ done:
     } else {
         pch_free(team);
     }
-    return status;
+    return pch_conclude("team", status, err);
 }
 
 void *pchan_team_data(const pchan_team *team)

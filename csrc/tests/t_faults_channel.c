@@ -339,6 +339,6 @@ int main(int argc, char **argv)
     MPI_Type_free(&pair);
     free(own_in);
     free(own_out);
-    end_faults();
+    end_faults(false);
     return 0;
 }

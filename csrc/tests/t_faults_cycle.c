@@ -198,7 +198,7 @@ int main(int argc, char **argv)
     }
     MPI_Type_free(&spaced);
     leave_active();
-    end_faults();
+    end_faults(false);
     for (int c = 0; c < 2; c++) free(data[c]);
     return 0;
 }

@@ -31,11 +31,17 @@ static inline uint64_t random_u64(uint64_t *seed)
 }
 
 /* An allocation door whose n-th request fails, and that counts the blocks in use. */
-static long allocations_left = -1, blocks_in_use;
+static long allocations_left = -1, blocks_in_use, allocations_refused;
+
+static inline void *refuse(void)
+{
+    allocations_refused++;
+    return NULL;
+}
 
 static inline void *door_malloc(size_t bytes)
 {
-    if (allocations_left == 0) return NULL;
+    if (allocations_left == 0) return refuse();
     allocations_left--;
     blocks_in_use++;
     return malloc(bytes);
@@ -43,7 +49,7 @@ static inline void *door_malloc(size_t bytes)
 
 static inline void *door_realloc(void *block, size_t bytes)
 {
-    if (allocations_left == 0) return NULL;
+    if (allocations_left == 0) return refuse();
     allocations_left--;
     if (!block) blocks_in_use++;
     return realloc(block, bytes);
