@@ -339,6 +339,6 @@ int main(int argc, char **argv)
     MPI_Type_free(&pair);
     free(own_in);
     free(own_out);
-    end_faults(false);
+    end_faults();
     return 0;
 }

@@ -143,7 +143,8 @@ static void fail_cycles(const char *transport, const fault *f, int least)
     for (n_operations = 1; n_operations <= MOST_OPERATIONS; n_operations += 2) {
         for (way = BY_WAIT; way <= BY_WAIT_ANY; way++) {
             make_channels(transport);
-            for (int culprit = 0; culprit <= world_size; culprit++) {
+            int step = world_size < 3 ? 1 : 2; /* of three ranks the middle one; all at once */
+            for (int culprit = step - 1; culprit <= world_size; culprit += step) {
                 long n = 0;
                 while (cycle_once(f, n, culprit, transport, NULL)) n++;
                 CHECK(n >= least, "%s: only %ld", fault_place, n);
@@ -198,7 +199,7 @@ int main(int argc, char **argv)
     }
     MPI_Type_free(&spaced);
     leave_active();
-    end_faults(false);
+    end_faults();
     for (int c = 0; c < 2; c++) free(data[c]);
     return 0;
 }

@@ -223,6 +223,6 @@ int main(int argc, char **argv)
     pchan_basis_destroy(&basis);
     free(all);
     free(stats);
-    end_faults(false);
+    end_faults();
     return 0;
 }
