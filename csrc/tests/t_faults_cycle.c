@@ -66,7 +66,8 @@ static pchan_status finish(pchan_channel *channel, pchan_error *err)
     int finished = 0, index = 0;
     pchan_status status = PCHAN_OK;
     if (way == BY_WAIT) return pchan_channel_wait(channel, -1, err);
-    while (way == BY_TEST && status == PCHAN_OK && !finished) status = pchan_channel_poll(channel, 0, &finished, err);
+    while (way == BY_TEST && status == PCHAN_OK && !finished)
+        status = pchan_channel_poll(channel, 0, &finished, err);
     while (way == BY_WAIT_ANY && status == PCHAN_OK && pchan_channel_active(channel))
         status = pchan_channel_wait_any(channel, -1, &index, err);
     return status;
@@ -146,7 +147,7 @@ static void fail_cycles(const char *transport, const fault *f, int least)
             int step = world_size < 3 ? 1 : 2; /* of three ranks the middle one; all at once */
             for (int culprit = step - 1; culprit <= world_size; culprit += step) {
                 long n = 0;
-                while (cycle_once(f, n, culprit, transport, NULL)) n++;
+                while (cycle_once(f, n, culprit, transport, NULL)) n += every(4);
                 CHECK(n >= least, "%s: only %ld", fault_place, n);
             }
             destroy_channels();
