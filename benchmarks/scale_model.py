@@ -144,7 +144,7 @@ def connect_seconds(ranks: int, per_node: int, net: Network, neighbours: int = 2
     tables = 4 * k * net.overhead + 2 * net.latency + 2 * k * 0.2e-6
     replies = 4 * k * net.overhead + net.latency + 2 * k * 0.2e-6
     memory = 30e-6 + 2 * k * 0.5e-6 + k * 1e-6
-    return tables + replies + memory + 3 * d * step + 3 * d_node * local_step
+    return tables + replies + memory + 4 * d * step + 4 * d_node * local_step
 
 
 def off_node_neighbours(ranks: int, per_node: int) -> float:
