@@ -16,10 +16,11 @@ NO_CMA = "MPIR_CVAR_CH4_CMA_ENABLE=0"  # tells MPICH, which tries it all the sam
 NO_SHM_COLLECTIVES = "MPIR_CVAR_COLL_SHM_LIMIT_PER_NODE=0"  # or MPICH ends by SIGBUS in a full /dev/shm
 CONNECTED, BY_MPI, NO_MEMORY = "shm shm cma cma", "shm shm mpi mpi", "bundle bundle mpi mpi"
 GOOD = {"connect": CONNECTED, "empty": "True", "residues": "True"}
-FULL = r"MemoryError: window: \d+ bytes of shared memory: No space left on device"
-UNMAPPED = r"MemoryError: window: mapping \d+ bytes: Cannot allocate memory"
-NO_FILES = r"OSError: window: shared memory: Too many open files"
-# limit: (environment, what differs from GOOD: transports, or the error of all ranks)
+OPERATION = {"empty": "empty", "residues": "qreduce"}
+FULL = r"MemoryError: STEP: window: \d+ bytes of shared memory: No space left on device"
+UNMAPPED = r"MemoryError: STEP: window: mapping \d+ bytes: Cannot allocate memory"
+NO_FILES = r"OSError: STEP: window: shared memory: Too many open files"
+# limit: (environment, what differs from GOOD: transports, or the error of all ranks, where STEP is the operation)
 LIMITS: dict[str, tuple[list[str], dict[str, str]]] = {
     "none": ([], {}),
     "full /dev/shm": ([NO_SHM_COLLECTIVES], {}),
@@ -57,6 +58,7 @@ def test_a_limit(limit, tmp_path):
         assert len(found) == N, job
         for text in found:
             if "Error" in want:
+                want = want.replace("STEP", OPERATION[step])
                 assert re.fullmatch(want, re.sub(r"rank \d: ", "", text)), (step, text)
             else:
                 assert text == f"good: {want}", (step, text)
