@@ -141,6 +141,7 @@ class GramPlan:
             if progress is not None and not callable(progress):
                 raise TypeError(f"gram: progress must be callable, not {type(progress).__name__}")
         same = {"n": n, "precision": precision, "normalize": normalize, "rounding": rounding == "nearest"}
+        same["memory"] = memory or 0  # blocks are cut by it, and ranks of a node work on the same ones
         agree_equal(comm, same, "GramPlan")
         self.comm, self.n, self.precision = comm, n, precision
         self.normalize, self.rounding = normalize, rounding

@@ -77,7 +77,14 @@ def test_no_rows_anywhere(comm):
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("precision", (64, 65)), ("n", (2, 3)), ("normalize", (0, 1)), ("rounding", ("trunc", "nearest"))],
+    [
+        ("precision", (64, 65)),
+        ("n", (2, 3)),
+        ("normalize", (0, 1)),
+        ("rounding", ("trunc", "nearest")),
+        ("memory", (None, 10**9)),
+        ("memory", (10**9, 10**8)),
+    ],
 )
 def test_arguments_that_differ(comm, name, values):
     if comm.size == 1:
