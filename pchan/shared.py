@@ -53,6 +53,10 @@ def empty(comm: MPI.Intracomm, shape: int | Sequence[int], dtype: npt.DTypeLike 
         n = math.prod(dims)
         if n * kind.itemsize > 2**50:
             raise ValueError(f"empty: an array of {n} elements of {kind.itemsize} bytes is too large")
+        try:  # what NumPy refuses: more than 64 dimensions, (0, 2**70)
+            _ = np.empty((1,) * len(dims), kind) if n * kind.itemsize else np.ndarray(dims, kind, buffer=b"")
+        except ValueError as error:
+            raise ValueError(f"empty: {error}") from None
     memory = _core.SharedMemory(comm.handle, n * kind.itemsize)
     return np.ndarray(dims, kind, buffer=memoryview(memory))
 

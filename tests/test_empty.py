@@ -125,6 +125,9 @@ def test_outlives_its_communicator(comm):
         (3, "no such type", TypeError),
         (2**48, float, ValueError),
         (2**45, float, MemoryError),
+        ((1,) * 65, float, ValueError),
+        ((1,) * 64, (float, (2,)), ValueError),
+        ((0, 2**70), float, ValueError),
     ],
 )
 def test_bad_arguments_on_one_rank_fail_on_all(comm, shape, dtype, error):
