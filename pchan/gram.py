@@ -155,7 +155,7 @@ class GramPlan:
         self._node_handle = None if node_comm is None else node_comm.handle
         self._q: QReduceScatter | None = None
         self._work: Work | None = None
-        self._freed = False
+        self._freed = self._running = False
         if self.normalize:
             self._reserve(normalized_bits(precision), normalized_limbs(precision))
 
@@ -203,10 +203,16 @@ class GramPlan:
         with agreed(self.comm):
             if self._freed:
                 raise StateError("GramPlan: called after free")
-        clock = Clock()
-        with clock("convert_s"):
-            exact = _converted(P, self.comm, scale_bits, self.n).resized(self.n)
-        return self._run(exact, clock)
+            if self._running:
+                raise StateError("GramPlan: called while it runs, by `progress` or another thread")
+        self._running = True
+        try:
+            clock = Clock()
+            with clock("convert_s"):
+                exact = _converted(P, self.comm, scale_bits, self.n).resized(self.n)
+            return self._run(exact, clock)
+        finally:
+            self._running = False
 
     def free(self) -> None:
         """Release buffers.  Local, idempotent; results stay valid."""

@@ -7,6 +7,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from mpi4py import MPI
 from run_mpi import run_mpi
 
 import pchan
@@ -183,6 +184,20 @@ def test_plan_freed_on_one_rank(comm):
     with pytest.raises(pchan.StateError, match="free"):
         plan([[1, 2]])
     plan.free()
+
+
+def test_plan_called_by_its_own_progress(comm):
+    messages = []
+
+    def progress(done, total):
+        with pytest.raises(pchan.StateError) as caught:
+            plan([[1, 2]])
+        messages.append(str(caught.value))
+
+    alone = MPI.COMM_SELF  # elsewhere the other ranks would not be in the inner call
+    with pchan.GramPlan(alone, 2, 64, progress=progress) as plan:
+        g = plan([[3, 4]])
+    assert g.check() and set(messages) == {"GramPlan: called while it runs, by `progress` or another thread"}
 
 
 @pytest.mark.launcher
